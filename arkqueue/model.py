@@ -271,6 +271,10 @@ OF_BRANCH = "branch="
 """The beginning of a glob of branches among the occasions of a receiver."""
 USUAL_OCCASIONS = (Occasion.FAILED, Occasion.FIXED, Occasion.HELD, Occasion.STOPPED)
 """The occasions of a receiver for which none are set."""
+MOST_MAILS, MAIL_WINDOW = 10, 600.0
+"""The most mails of an archive that one receiver gets within ``MAIL_WINDOW`` seconds. Later
+notifications wait for the next mail, which lists all of them.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,9 @@ def resend(client: Client, names: tuple[str, ...], failed: bool) -> None:
 
 def _row(one: Any) -> tuple[str, ...]:
     state = "being sent" if one["is_being_sent"] else one["state"]
-    if one["due_at"] and one["tries"] and not one["is_being_sent"]:
+    if one["waits_for"]:
+        state = f"waiting {one['waits_for']}"
+    elif one["due_at"] and one["tries"] and not one["is_being_sent"]:
         state = f"waiting, next {ago(one['due_at'])}"
     if one["carried_by"] and not one["is_being_sent"]:
         state += f" with {one['carried_by']}"

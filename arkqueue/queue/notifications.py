@@ -26,7 +26,7 @@ from arkqueue.config.receivers import address_of
 from arkqueue.db import Connection
 from arkqueue.db.session import Session, execute, rows
 from arkqueue.errors import Conflict, NotFound
-from arkqueue.model import AUTHOR, OF_BRANCH, Occasion
+from arkqueue.model import AUTHOR, MAIL_WINDOW, MOST_MAILS, OF_BRANCH, Occasion
 from arkqueue.plan import matches_branch
 from arkqueue.states import RunState, run_state
 
@@ -36,10 +36,6 @@ MOST_JUDGED = 200
 """The most runs that one transaction judges."""
 MOST_TASKS = 5
 """The most tasks that a notification names. It gives the number of the others."""
-MOST_MAILS, WINDOW = 10, 600.0
-"""The most mails of an archive that one receiver gets within ``WINDOW`` seconds. Later
-notifications wait for the next mail, which lists all of them.
-"""
 LEAST_CARRIED, MOST_CARRIED = 5, 10_000
 """The least and most further notifications that one mail lists. If fewer wait, each gets a mail of
 its own.
@@ -229,7 +225,7 @@ def choose(session: Session, most: int) -> list[Delivery]:
         if not _is_first(connection, _CHOOSES):
             return []
         chosen = rows(
-            connection, "choose_deliveries", most=most, most_of_host=MOST_OF_HOST, lease=LEASE, most_mails=MOST_MAILS, window=WINDOW
+            connection, "choose_deliveries", most=most, most_of_host=MOST_OF_HOST, lease=LEASE, most_mails=MOST_MAILS, window=MAIL_WINDOW
         )  # fmt: skip
         return [(row, len(rows(connection, "carry", delivery=row.id, least=LEAST_CARRIED, most=MOST_CARRIED))) for row in chosen]  # fmt: skip
 

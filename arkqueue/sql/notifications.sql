@@ -210,10 +210,28 @@ delete from delivery where id = any(array(
 with gone as (delete from delivery where run_id = any(%(runs)s)) delete from told where archive_id = %(archive)s and run_id = any(%(runs)s);
 
 -- name: list_deliveries
--- A page of deliveries, the newest first; of some archives, states or one receiver.
+-- A page of deliveries, the newest first; of some archives, states or one receiver. A delivery that
+-- waits may have to wait for another one, by the rules of `choose_deliveries`: `first_id` is to be
+-- sent first; `is_same_run`: because it is an earlier one of the same run; else because its receiver
+-- has it now (`is_first_sent`), or has not answered it. `box_until`: until then, the mailbox has got
+-- enough mails of the archive. `due_at`: the earliest time of the next try.
 select d.id, a.name as archive, d.run_id, d.occasion, d.receiver, d.count, d.made_at, d.state, d.tries, d.carried_by,
-       case when d.state = 'waiting' then d.due_at end as due_at, d.sending_until > clock_timestamp() as is_being_sent, d.fault, d.ended_at, b.name as branch, b.main, r.number, r.run
+       case when d.state = 'waiting' then greatest(d.due_at, f.due_at, box.until) end as due_at, d.sending_until > clock_timestamp() as is_being_sent, d.fault, d.ended_at,
+       b.name as branch, b.main, r.number, r.run, f.id as first_id, f.is_same_archive, f.is_same_run, f.is_sent as is_first_sent, box.until as box_until
 from delivery d join archive a on a.id = d.archive_id left join run r on r.id = d.run_id left join branch b on b.id = r.branch_id
+left join lateral (
+    select o.id, o.due_at, o.archive_id = d.archive_id as is_same_archive, o.archive_id = d.archive_id and o.run_id = d.run_id and o.id < d.id as is_same_run, coalesce(o.sending_until > clock_timestamp(), false) as is_sent
+    from delivery o
+    where o.receiver = d.receiver and o.state = 'waiting' and o.id <> d.id
+      and (o.archive_id = d.archive_id and o.run_id = d.run_id and o.id < d.id or o.sending_until > clock_timestamp() or o.is_silent and o.due_at > clock_timestamp())
+    order by is_same_run desc, o.id limit 1
+) f on d.state = 'waiting' and d.carried_by is null and coalesce(d.sending_until < clock_timestamp(), true) and not (d.is_silent and d.due_at > clock_timestamp())
+left join lateral (
+    select s.ended_at + make_interval(secs => %(window)s) as until from delivery s
+    where s.receiver = d.receiver and s.archive_id = d.archive_id and s.state = 'sent' and s.carried_by is null
+      and s.ended_at > clock_timestamp() - make_interval(secs => %(window)s)
+    order by s.ended_at desc offset %(most_mails)s - 1 limit 1
+) box on d.state = 'waiting' and d.carried_by is null and coalesce(d.sending_until < clock_timestamp(), true) and strpos(d.receiver, '://') = 0 and d.receiver <> 'author'
 where (%(archives)s::bigint[] is null or d.archive_id = any(%(archives)s)) and (%(states)s::text[] is null or d.state = any(%(states)s))
   and d.id < coalesce(%(before)s::bigint, 9223372036854775807) and (r.id is null or r.deleted_at is null)
 order by d.id desc limit %(limit)s;

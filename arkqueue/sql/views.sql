@@ -948,6 +948,8 @@ select
     (select count(*) from archive where removed_at is null and is_paused) as archives_paused,
     (select count(*) from lock k where k.paused_at is not null and (k.scope = 0 or exists (select from archive a where a.id = k.scope and a.removed_at is null))) as locks_paused,
     (select count(*) from delivery where state = 'waiting' and tries > 2 and fault <> '') as deliveries_failing,
+    -- As many as `list_deliveries` lists.
+    (select count(*) from delivery d left join run r on r.id = d.run_id where d.state = 'waiting' and (r.id is null or r.deleted_at is null)) as deliveries_waiting,
     (select count(*) from delivery where state = 'failed' and ended_at > clock_timestamp() - interval '7 days') as deliveries_failed,
     (select paused_at is not null from pause) as all_paused,
     (select array[coalesce(sum(l.left_out), 0)::bigint, coalesce(sum(l.left_out) filter (where not l.is_held), 0)::bigint,

@@ -222,8 +222,10 @@ def told_faults(numbers: Any, lease: float) -> list[tuple[About, str]]:
         text = f"{what} left out since {at}: the last run waits or failed (arkqueue archive show)"
         faults.append((About.SCHEDULES, text))
     if count := numbers.deliveries_failing:
-        what = "1 notification waits" if count == 1 else f"{count} notifications wait"
-        text = f"{what} for receivers that do not accept them (arkqueue delivery list --waiting)"
+        waiting = max(count, numbers.deliveries_waiting)
+        what = "1 notification waits" if waiting == 1 else f"{waiting} notifications wait"
+        of_them = "it has" if waiting == 1 else "1 of them has" if count == 1 else f"{count} of them have"
+        text = f"{what}; {of_them} failed more than twice (arkqueue delivery list --waiting)"
         faults.append((About.DELIVERIES, text))
     if count := numbers.deliveries_failed:
         what = "1 notification was" if count == 1 else f"{count} notifications were"

@@ -9,7 +9,7 @@ from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
-from arkqueue.model import ArchiveId, Occasion
+from arkqueue.model import MAIL_WINDOW, MOST_MAILS, ArchiveId, Occasion
 from arkqueue.names import run_name
 from arkqueue.views.rows import view_of
 
@@ -19,10 +19,11 @@ STATES = ("waiting", "sent", "failed", "dropped")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryView:
     """A notification to one receiver. ``name``: its run, or its archive. ``tries``: the number of
-    tries; ``due_at``: the time of the next one.
+    tries; ``due_at``: the earliest time of the next one.
 
-    ``fault``: the fault of the last try, or the reason why it was dropped. ``carried_by``: the
-    delivery whose mail listed this one as well.
+    ``waits_for``: the reason why it is not tried before another one, in words; empty if it waits
+    for nothing but its time. ``fault``: the fault of the last try, or the reason why it was
+    dropped. ``carried_by``: the delivery whose mail lists this one as well.
     """
 
     id: int
@@ -35,6 +36,7 @@ class DeliveryView:
     tries: int
     due_at: datetime | None
     is_being_sent: bool
+    waits_for: str
     fault: str
     ended_at: datetime | None
     carried_by: int | None
@@ -58,7 +60,15 @@ def deliveries(
 ) -> DeliveryPage:
     """A page of deliveries of some archives (None: all), in some states (none: any)."""
     asked = None if archives is None else list(archives)
-    found = session.rows("list_deliveries", archives=asked, states=list(states) or None, before=before, limit=limit + 1)
+    found = session.rows(
+        "list_deliveries",
+        archives=asked,
+        states=list(states) or None,
+        before=before,
+        limit=limit + 1,
+        most_mails=MOST_MAILS,
+        window=MAIL_WINDOW,
+    )
     return DeliveryPage(
         deliveries=[_view(row) for row in found[:limit]], next=found[limit - 1].id if len(found) > limit else None
     )
@@ -80,4 +90,18 @@ def _view(row: Any) -> DeliveryView:
         name=row.archive if row.number is None else run_name(row),
         occasion=Occasion(row.occasion),
         is_being_sent=bool(row.is_being_sent),
+        waits_for=_waits_for(row),
     )
+
+
+def _waits_for(row: Any) -> str:
+    if row.first_id is None:
+        return (
+            ""
+            if row.box_until is None
+            else f"for its mailbox, which got {MOST_MAILS} mails within {MAIL_WINDOW / 60:.0f} min"
+        )
+    first = row.first_id if row.is_same_archive else "one of another archive"
+    if row.is_same_run:
+        return f"for {first}, an earlier one of its run"
+    return f"for {first}, which {'is being sent' if row.is_first_sent else 'its receiver has not answered'}"

@@ -13,9 +13,11 @@ import pytest
 from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.db.session import Session, rows
 from arkqueue.errors import Conflict, NotFound
-from arkqueue.model import USUAL_OCCASIONS, ArchiveId, End, Occasion, RunId
+from arkqueue.model import MAIL_WINDOW, MOST_MAILS, USUAL_OCCASIONS, ArchiveId, End, Occasion, RunId
 from arkqueue.queue import archives, deletion, holds, many, notifications, purge
 from arkqueue.queue.notifications import Delivery
+from arkqueue.views import installation
+from arkqueue.views import notifications as views
 from tests.builders import AnArchive, an_archive, faulty
 
 CI, CHAT = "https://hooks.example.org/ci", "https://chat.example.org/x"
@@ -291,6 +293,49 @@ def test_a_receiver_that_does_not_answer_is_left_alone_until_its_pause_is_over(t
     assert again.id == first.id
 
 
+def waits(archive: AnArchive) -> dict[int, str]:
+    """What each waiting delivery waits for, by its id."""
+    page = views.deliveries(archive.session, [ArchiveId(archive.id)], states=["waiting"])
+    return {one.id: one.waits_for for one in page.deliveries if not one.is_being_sent}
+
+
+def test_a_delivery_says_for_which_other_one_it_waits_and_until_when(told: AnArchive) -> None:
+    failed_runs(told, 2, 3)
+    told.retry("a@2")
+    told.run("a@2")
+    judge(told.session)
+    (first,) = choose(told)
+    (of_3, fixed) = sorted(waits(told))
+    run, sent = f"for {first.id}, an earlier one of its run", f"for {first.id}, which is being sent"
+    assert waits(told) == {of_3: sent, fixed: run}
+    notifications.record_failure(told.session, first, "silence", is_silent=True)
+    silent = f"for {first.id}, which its receiver has not answered"
+    assert waits(told) == {first.id: "", of_3: silent, fixed: run}
+    due = {one.due_at for one in views.deliveries(told.session, None).deliveries}
+    assert len(due) == 1, "they wait as long as the one that they wait for"
+    other = an_archive(told.session, "letters")
+    set_receivers(other, ci=ALL)
+    failed_runs(other, 2)
+    assert list(waits(other).values()) == ["for one of another archive, which its receiver has not answered"]
+    let_be_due(told)
+    assert waits(told) == {first.id: "", of_3: "", fixed: run}
+    notifications.record_sent(told.session, choose(told)[0])
+    assert waits(told) == {of_3: "", fixed: ""}
+
+
+def test_the_installation_counts_as_many_waiting_deliveries_as_the_list_has(told: AnArchive) -> None:
+    failed_runs(told, 2, 3, 4)
+    deletion.delete_run(told.session, RunId(told.run_id(4)), "ann")
+    for _ in range(3):
+        (first,) = choose(told)
+        notifications.record_failure(told.session, first, "no", is_silent=True)
+        let_be_due(told)
+    listed = views.deliveries(told.session, None, states=["waiting"]).deliveries
+    text = "2 notifications wait; 1 of them has failed more than twice (arkqueue delivery list --waiting)"
+    assert len(listed) == 2
+    assert text in installation.faults_of(installation.measure(told.session), 60)[0]
+
+
 def test_few_deliveries_are_under_way_to_one_host(archive: AnArchive) -> None:
     hanging = {f"https://hangs.example.org/{number}": ALL for number in range(6)}
     mail = {f"{name}@example.org": ALL for name in "abcdef"}
@@ -504,11 +549,12 @@ def test_a_mailbox_gets_so_many_mails_of_an_archive_and_then_one_that_tells_of_t
     for number in range(2, 22):
         failed_runs(archive, number)
         sent += send_all()
-    assert sent == notifications.MOST_MAILS
+    assert sent == MOST_MAILS
+    assert set(waits(archive).values()) == {"for its mailbox, which got 10 mails within 10 min"}
     assert archive.sql("select count(*) as n from delivery where receiver <> %s and state = 'sent'", ANN) == [{"n": 20}]
     failed_runs(other, 2)
     assert send_all() == 1  # of another archive
-    archive.sql("update delivery set ended_at = ended_at - make_interval(secs => %s)", notifications.WINDOW)
+    archive.sql("update delivery set ended_at = ended_at - make_interval(secs => %s)", MAIL_WINDOW)
     assert send_all() == 1
     assert archive.sql("select 1 as one from delivery where state <> 'sent'") == []
 

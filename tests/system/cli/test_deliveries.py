@@ -65,6 +65,10 @@ def test_notifications_are_listed_with_what_was_wrong_and_sent_again(arkqueue: C
     assert "papers@2 failed" in listed[1]
     assert "answered 503: \\x1b[31mbusy" in listed[1]
     assert choose(archive) == []  # the receiver was silent
+    failed_runs(archive, 3)
+    behind = arkqueue("delivery", "list", "papers", "--waiting").lines[1]
+    assert f"waiting for {first.id}, which its receiver has not answered" in behind
+    archive.sql("delete from delivery where id <> %s", first.id)
     assert arkqueue("delivery", "resend", str(first.id)).lines == [f"{first.id}: sent again"]
     assert [one.id for one in choose(archive)] == [first.id]
     assert arkqueue("delivery", "resend", str(first.id)).code == 1  # it is being sent

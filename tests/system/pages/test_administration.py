@@ -276,6 +276,10 @@ def test_notifications_say_what_was_wrong_and_are_sent_again(
     # What became of it stands before its receiver, so that a phone shows it.
     assert "papers@2 failed waiting 1 try, next in 15 min" in said(admin.get("/-/notifications"))
     assert choose(archive) == []
+    failed_runs(archive, 3)
+    behind = said(admin.get("/-/notifications"))
+    assert f"papers@3 failed waiting for {delivery.id}, which its receiver has not answered https://hooks" in behind
+    archive.sql("delete from delivery where id <> %s", delivery.id)
     send(admin, "resend", page="/-/notifications", name=str(delivery.id))
     assert [one.id for one in choose(archive)] == [delivery.id]
     assert shown(admin, "/-/notifications", state="sent")["deliveries"] == []
