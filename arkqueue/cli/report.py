@@ -110,11 +110,13 @@ def _show(report: Any) -> None:
         say()
         table(_rows(report), ("", "TASK", "STATE", "TOOK", "MESSAGE"))
     if (more := counts["tasks"] - min(len(report["tasks"]), MOST_LINES)) > 0:
-        say(f"and {more:,} more tasks: --json", err=True)
+        hidden = report["tasks"][MOST_LINES:] if report["since"] is not None else []
+        changed = sum(task["changed"] for task in hidden)
+        say(f"and {more:,} more tasks{f', {changed:,} of them changed' if changed else ''}: --json", err=True)
 
 
 def _rows(report: Any) -> Iterator[tuple[str, str, str, str, str]]:
-    """The first tasks of a report. Tasks that have changed since the report before are marked."""
+    """The first tasks of a report, with a mark at those that have changed since the report before."""
     has_before = report["since"] is not None
     for task in report["tasks"][:MOST_LINES]:
         name = task_in_run(task["name"], task["item"])[1:]

@@ -111,7 +111,8 @@ where t.run_id = %(run)s and t.kind = 'ordinary' and not t.deleted
 
 -- name: reported_tasks
 -- The tasks of a report (null: of a report of the present state), with the messages and outputs of
--- their attempts. Tasks that did not complete come first; items follow the order of their list.
+-- their attempts. Tasks that changed since the report with which this one is compared come first,
+-- then those that did not complete; items follow the order of their list.
 --
 -- `outputs` are included if they have at most %(most_of_one)s bytes, and at most %(most_of_all)s
 -- together with those of the tasks before. The stored size is compared first, so that no more than
@@ -125,18 +126,19 @@ with told as (
     from task t where %(number)s::int is null and t.run_id = %(run)s and t.kind = 'ordinary' and not t.deleted
 ), earlier as (
     select e.* from report r cross join {part as_told} where r.run_id = %(run)s and r.number = %(since)s
-), placed as (
+), compared as (
     select told.*, t.name, t.item, t.position,
            case when t.fault is not null and t.settled_at = told.settled_at then t.fault end as fault,
            told.settled_at is distinct from b.settled_at
                or told.settled_at is not null and (told.waived, told.as_completed) is distinct from (b.waived, b.as_completed) as changed
     from told join task t on t.id = told.task left join earlier b on b.task = told.task
-    order by told.state = 'completed', t.position, told.task
-    limit %(most)s
+), placed as (
+    select c.*, row_number() over (order by %(since)s::int is not null and not c.changed, c.state = 'completed', c.position, c.task) as place
+    from compared c order by place limit %(most)s
 ), stored as (
     select p.*, a.started_at, e.ended_at, e.exit_code, e."end", e.processor_seconds, e.peak_memory_bytes, e.usage_sampled, left(coalesce(nullif(e.message, ''), p.fault, ''), %(longest)s) as message, e.outputs,
            removed('log was', l) as log_removed, removed('outputs were', o) as outputs_removed,
-           sum(case when pg_column_size(e.outputs) <= %(most_of_one)s then pg_column_size(e.outputs) else 0 end) over (order by p.state = 'completed', p.position, p.task) as size
+           sum(case when pg_column_size(e.outputs) <= %(most_of_one)s then pg_column_size(e.outputs) else 0 end) over (order by p.place) as size
     from placed p
     left join attempt a on a.id = p.attempt
     left join attempt e on e.id = p.attempt and (p.settled_at is not null or e.ended_at <= coalesce(%(at)s::timestamptz, 'infinity'))
@@ -144,13 +146,13 @@ with told as (
 ), read as (
     select s.*, case when s.size <= %(most_of_all)s and pg_column_size(s.outputs) <= %(most_of_one)s then octet_length(s.outputs::text) end as length from stored s
 ), summed as (
-    select r.*, sum(case when r.length <= %(most_of_one)s then r.length else 0 end) over (order by r.state = 'completed', r.position, r.task) as total from read r
+    select r.*, sum(case when r.length <= %(most_of_one)s then r.length else 0 end) over (order by r.place) as total from read r
 )
 select s.name, s.item, s.state, s.waived, s.as_completed, s.attempts, s.started_at, s.ended_at, s.settled_at, s.exit_code, s."end", s.processor_seconds, s.peak_memory_bytes, s.usage_sampled, s.message,
        case when s.length <= %(most_of_one)s and s.total <= %(most_of_all)s then s.outputs end as outputs,
        s.outputs is not null and not coalesce(s.length <= %(most_of_one)s and s.total <= %(most_of_all)s, false) as outputs_left_out,
        s.log_removed, s.outputs_removed, s.root, s.superseded_by, s.changed
-from summed s order by s.state = 'completed', s.position, s.task;
+from summed s order by s.place;
 
 -- name: reported_counts
 -- The number of tasks of a report in each state (null: of a report of the present state).

@@ -113,8 +113,9 @@ class ReportedCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report(ReportView):
-    """A whole report. ``run``: the name of its run. ``tasks``: the tasks, those that did not
-    complete first. ``tasks_left_out``: the number of tasks that had no room.
+    """A whole report. ``run``: the name of its run. ``tasks``: the tasks, first those that
+    changed since the report ``since``, then those that did not complete. ``tasks_left_out``: the
+    number of tasks that had no room.
     """
 
     version: Literal[1]

@@ -106,9 +106,25 @@ def test_an_update_says_what_has_changed_since_the_last_report(archive: AnArchiv
     assert outcomes(told(archive, 1)) == {"a": "failed", "b": "skipped", "c": "completed"}
     assert update_report(archive.session, run_of(archive), "bob") == Made(3, 0)
     assert changed(told(archive)) == set()
+    assert [task.name for task in told(archive).tasks] == ["a", "b", "c"]
     assert [deed.verb for deed in runs.run(archive.session, run_of(archive)).deeds] == ["retry", "report", "report"]
     with pytest.raises(NotFound, match="report 4 of papers@2: does not exist"):
         told(archive, 4)
+
+
+def test_what_has_changed_comes_first(archive: AnArchive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then what did not complete."""
+    archive.commit(dict.fromkeys("abcd", ""))
+    archive.run("a@2", "b@2")
+    archive.fail("c@2")
+    archive.fail("d@2")
+    assert [task.name for task in told(archive).tasks] == ["c", "d", "a", "b"]
+    archive.retry("d@2")
+    archive.run("d@2")
+    update_report(archive.session, run_of(archive), "ann")
+    assert [task.name for task in told(archive).tasks] == ["d", "c", "a", "b"]
+    monkeypatch.setattr(views, "MOST_TASKS", 1)
+    assert changed(told(archive)) == {"d"}
 
 
 def test_a_report_now_tells_what_has_not_settled_and_the_run_still_makes_its_own(archive: AnArchive) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
+from arkqueue.cli import report as cli_report
 from arkqueue.db.session import Session
 from tests.builders import an_archive
 from tests.system.cli.conftest import Cli
@@ -51,6 +54,25 @@ def test_shows_the_report_of_a_run_and_makes_another_after_a_repair(arkqueue: Cl
     assert [line.split()[0] for line in listed] == ["REPORT", "2", "1"]
     one = json.loads(arkqueue("report", "papers@2", "--number", "1", "--json").out)
     assert (one["version"], one["number"], one["counts"]["failed"]) == (1, 1, 1)
+
+
+def test_of_many_tasks_those_that_changed_are_listed(
+    arkqueue: Cli, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli_report, "MOST_LINES", 1)
+    archive = an_archive(session)
+    archive.commit(dict.fromkeys("abcd", ""))
+    archive.run("a@2", "b@2")
+    archive.fail("c@2")
+    archive.fail("d@2")
+    first = arkqueue("report", "papers@2")
+    assert (first.lines[-1].split()[:2], first.err) == (["c", "failed"], "and 3 more tasks: --json\n")
+    archive.retry("c@2")
+    archive.retry("d@2")
+    archive.run("c@2", "d@2")
+    again = arkqueue("report", "papers@2", "--update")
+    assert again.lines[-1].split()[:3] == ["*", "c", "completed"]
+    assert again.err == "and 3 more tasks, 1 of them changed: --json\n"
 
 
 def test_refuses_what_does_not_go_together_and_says_why_there_is_no_report(arkqueue: Cli, session: Session) -> None:
