@@ -232,7 +232,7 @@ def _retry_ended(graph: Graph, rows: Sequence[Any], *, force: bool) -> tuple[lis
     for row in rows:
         _refuse_retry(graph, row, force=force)
     tasks, first = [row.id for row in rows], rows[0]
-    if why := blocked(graph, rows):
+    for why in blocked(graph, rows).values():
         raise why
     here = task_name_of(graph, first.id)
     reopened, staying = judge_again(graph, tasks)

@@ -111,6 +111,10 @@ def retry_from(
     archive = archive_of_run(session, run)
     change(session, [archive], begin)
     in_portions(session, archive, done, part.back[MOST_TASKS:], go_on)
+    if done.left and session.is_rehearsal:
+        # The part was judged as a whole, so the tasks that the rehearsal has not reached come back.
+        done.tasks += _ordinary(session.rows("lock_tasks", tasks=part.back[-done.left :]))
+        done.left = 0
     return done
 
 
@@ -132,7 +136,8 @@ def _judged(
         _refuse_second(graph, here, name, part.members)
     if not force:
         _refuse_superseded(graph, locked)
-    ended = [row.id for row in locked if row.id in part.starts or _has_ended(row)]
+    starts = {*part.starts}
+    ended = [row.id for row in locked if row.id in starts or _has_ended(row)]
     refuse_unapproved(graph, ended, approver)
     reopened, _ = judge_again(graph, ended)
     if not force:
@@ -166,7 +171,7 @@ def _starts(graph: Graph, run: int, name: str, item: str | None, here: str) -> t
         verb = "release" if rows[0].state == State.HELD else "explain"
         fault = f"is {rows[0].state}{more}: it has not ended, so there is nothing to retry"
         raise Conflict(first, fault, f"arkqueue {verb} {shlex.quote(first)}")
-    refused = {row.id: Refused(row.id, why) for row in ended if (why := blocked(graph, [row]))}
+    refused = {task: Refused(task, why) for task, why in blocked(graph, ended).items()}
     done = Done(tasks=[row.id for row in ended if row.id not in refused], refused=list(refused.values()))
     return done.unless_refused().tasks, done.refused
 
@@ -254,10 +259,15 @@ def _again(graph: Graph, part: _Part, tasks: Sequence[int]) -> list[int]:
     targets = graph.ids("unmeet", sources=back)
     graph.do("untick_report", tasks=[row.id for row in rows if row.state in SETTLED])
     graph.do("uncancel_run", tasks=back)
-    held = [task for task in back if task not in part.gates]
-    hold_again(graph, held, [task for task in held if task not in part.starts])
+    gates, starts = {*part.gates}, {*part.starts}
+    held = [task for task in back if task not in gates]
+    hold_again(graph, held, [task for task in held if task not in starts])
     # Tasks that a later transaction takes back are judged in that one.
     later = {*part.back} - {*back}
     judged = {*back, *targets, *graph.ids("settled_before", tasks=back)}
     graph.follow(entering=back, again=sorted(judged - later))
+    return _ordinary(rows)
+
+
+def _ordinary(rows: Sequence[Any]) -> list[int]:
     return [row.id for row in rows if row.kind == TaskKind.ORDINARY]

@@ -98,20 +98,23 @@ def gates_again(graph: Graph, tasks: Sequence[int]) -> list[int]:
     return sorted({gate for gates in unstarted for gate in gates})
 
 
-def blocked(graph: Graph, rows: Sequence[Any]) -> Conflict | None:
-    """The reason why one of some tasks of one name cannot come back: another bad task of its run, or
-    the lost product of an earlier task, still skips it.
+def blocked(graph: Graph, rows: Sequence[Any]) -> dict[int, Conflict]:
+    """The reasons why some of these tasks cannot come back: another bad task of the run, or the
+    lost product of an earlier task, still skips them.
     """
+    judged = [row.id for row in rows if row.root_id is None]
+    found = graph.rows("staying_skipped", candidates=judged, roots=[]) if judged else []
+    needed = {one.id: one for one in found}
+    reasons = {}
     for row in rows:
         if row.root_id is not None:
             root, remedy = _root(graph, row.root_id, row)
-            return Conflict(task_name_of(graph, row.id), f"was skipped because of {root}", remedy)
-    by_id = {row.id: row for row in rows}
-    for needed in graph.rows("staying_skipped", candidates=list(by_id), roots=[]):
-        root, remedy = _root(graph, needed.root, by_id[needed.id])
-        needs = "runs only where something failed, and is skipped because of" if needed.is_unneeded else "needs"
-        return Conflict(task_name_of(graph, needed.id), f"{needs} {root}", remedy)
-    return None
+            reasons[row.id] = Conflict(task_name_of(graph, row.id), f"was skipped because of {root}", remedy)
+        elif one := needed.get(row.id):
+            root, remedy = _root(graph, one.root, row)
+            needs = "runs only where something failed, and is skipped because of" if one.is_unneeded else "needs"
+            reasons[row.id] = Conflict(task_name_of(graph, row.id), f"{needs} {root}", remedy)
+    return reasons
 
 
 def unjudged(graph: Graph, reopened: Sequence[int]) -> list[int]:

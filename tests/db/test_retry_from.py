@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from arkqueue.archive_settings import ArchiveSettings
+from arkqueue.db import session as sessions
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Forbidden, NotFound
 from arkqueue.model import BranchId, End, Outcome, RunId, TaskId
@@ -17,6 +18,7 @@ from arkqueue.plan import Entry
 from arkqueue.queue import archives, control, deletion, finish, holds, redo
 from arkqueue.queue import done as steps_of
 from arkqueue.queue.done import MOST_TASKS, Done
+from arkqueue.queue.graph import Graph
 from arkqueue.queue.guards import Approver
 from arkqueue.views import runs, tasks
 from tests.builders import NOTHING, PROCESS, AnArchive, a_revision, an_archive
@@ -398,6 +400,44 @@ def test_a_large_part_comes_back_in_bounded_transactions(session: Session) -> No
     assert states == [{"state": "ready", "unmet": 0, "n": 1}, {"state": "waiting", "unmet": 1, "n": many}]
     archive.run("a@2")
     assert len(archive.claim_some(2 * many)) == many
+
+
+def test_a_trial_says_of_a_large_part_what_comes_back(archive: AnArchive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if its time is over after the first step: the part is judged as a whole."""
+    archive.commit({"a": "", "b": "depends: [a]", "c": "depends: [b]"})
+    archive.run("a@2", "b@2", "c@2")
+    for module in (redo, steps_of):
+        monkeypatch.setattr(module, "MOST_TASKS", 1)
+    monkeypatch.setattr(sessions, "LONGEST_REHEARSAL", 0.0)
+    with archive.session.rehearsal(archive.id) as trial:
+        done = redo.retry_from(trial, RunId(archive.run_id(2)), "a", "ann")
+    assert (names(archive, done.tasks), done.left) == (["a", "b", "c"], 0)
+    assert set(archive.states().values()) == {"completed"}
+
+
+def test_a_part_is_judged_in_as_many_statements_however_many_items_it_has(
+    archive: AnArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 0
+    ask = Graph.rows
+
+    def counts(self: Graph, block: str, /, **parameters: Any) -> list[Any]:
+        nonlocal asked
+        asked += 1
+        return ask(self, block, **parameters)
+
+    found = []
+    for number, items in ((2, ["x"]), (3, ["x", "y", "z", "p", "q"])):
+        listed = f"foreach: [{', '.join(items)}]"
+        archive.commit({"fetch": listed, "store": f"{listed}\ndepends: [fetch]"})
+        for name in ("fetch", "store"):
+            archive.run(*(f"{name}/{key}@{number}" for key in items))
+        with monkeypatch.context() as counting:
+            counting.setattr(Graph, "rows", counts)
+            assert len(retry_from(archive, "fetch", number=number).tasks) == 2 * len(items)
+        found.append(asked)
+        asked = 0
+    assert found[0] == found[1] > 0
 
 
 def in_steps(archive: AnArchive, monkeypatch: pytest.MonkeyPatch, between: Any) -> None:
