@@ -95,7 +95,7 @@ def _numbers(found: Any) -> str:
 
 def _row(one: Any) -> tuple[str, ...]:
     why = "; ".join(filter(None, (_drained(one), one["fault"] or one["engine_fault"], _disk(one))))
-    busy = f"{one['running']} of {one['slots']}" if one["alive"] else "-"
+    busy = f"{min(one['running'], one['slots'])} of {one['slots']}" if one["alive"] else "-"
     labels = ", ".join(one["labels"]) or "-"
     return visible(one["name"]), _state(one), busy, visible(labels), ago(one["seen_at"]), on_one_line(why)
 

@@ -20,7 +20,8 @@ from arkqueue.views.rows import view_of
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskManagerView:
     """One process that runs tasks. ``alive``: True if it has reported lately. ``running``: the
-    number of its live attempts.
+    number of its attempts whose end is not recorded. There may be more than ``slots``: a slot is
+    free as soon as its attempt has ended, but the end is recorded when the archive is not busy.
 
     ``name``: its name for people: its machine; if a machine has several home folders, the beginning
     of the home folder's id.
@@ -54,8 +55,12 @@ class TaskManagerView:
     drain_reason: str | None
 
     @property
+    def busy(self) -> int:
+        return min(self.slots, self.running)
+
+    @property
     def free(self) -> int:
-        return max(0, self.slots - self.running) if self.alive else 0
+        return self.slots - self.busy if self.alive else 0
 
 
 def task_managers(session: Session) -> list[TaskManagerView]:

@@ -757,6 +757,16 @@ def test_what_names_an_item_is_told_from_a_task(session: Session, name: str, mes
 # The installation
 
 
+def test_ended_attempts_whose_ends_are_not_recorded_yet_take_no_slots(session: Session) -> None:
+    """A task manager claims for a slot as soon as its task has ended. The end may wait for a busy archive."""
+    archive = an_archive(session)
+    archive.commit({"a": "", "b": ""})
+    claim.register(session, "manager-1", "host-1", "machine", 1)
+    archive.claim_some(2)
+    (shown,) = installation.task_managers(session)
+    assert (shown.running, shown.busy, shown.free) == (2, 1, 0)
+
+
 def test_task_managers_are_shown_with_their_slots(session: Session) -> None:
     archive = an_archive(session)
     archive.commit({"a": ""})
@@ -765,7 +775,7 @@ def test_task_managers_are_shown_with_their_slots(session: Session) -> None:
     claim.unregister(session, "manager-2")
     archive.claim("a@2")
     first, second = installation.task_managers(session)
-    assert (first.hostname, first.alive, first.running, first.free) == ("machine", True, 1, 3)
+    assert (first.hostname, first.alive, first.running, first.busy, first.free) == ("machine", True, 1, 1, 3)
     assert (second.hostname, second.alive, second.free) == ("other", False, 0)
     numbers = installation.measure(session)
     assert (numbers.tasks, numbers.attempts_live, numbers.task_managers, numbers.slots) == (

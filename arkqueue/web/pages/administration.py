@@ -120,7 +120,7 @@ def task_managers_page(visitor: Visitor, request: Request) -> Shown:  # noqa: AR
         {
             "managers": managers,
             "slots": sum(one.slots for one in alive),
-            "busy": sum(one.running for one in alive),
+            "busy": sum(one.busy for one in alive),
             "paused": pause_of_all(caller.session),
         },
     )

@@ -178,6 +178,8 @@ def test_task_managers_are_listed_with_what_keeps_them_from_work(
     text = "\n".join(rows)
     assert [row for row in rows if row.endswith(f"  {disk}")]
     assert "1 of 4" in text
+    archive.sql("update task_manager set slots = 0 where slots = 4")
+    assert "0 of 0" in arkqueue("workers").out, "the end of an attempt may not be recorded yet"
     assert "drained by ann: a new disk" in text
     assert "no fork" in text
     assert "tex" in text

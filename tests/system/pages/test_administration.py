@@ -118,6 +118,8 @@ def test_task_managers_show_their_load_and_are_drained(
     words = said(admin.get("/-/task-managers"))
     assert "1 of 4 slots are busy." in words
     assert "node2 1 of 4 papers@2/a" in words
+    archive.sql("update task_manager set slots = 0")
+    assert "0 of 0 slots are busy." in said(admin.get("/-/task-managers"))
     send(admin, "drain", page="/-/task-managers", name="node2", text="new disk")
     assert "drained just now by admin test: new disk" in said(admin.get("/-/task-managers"))
     assert send(admin, "resume-worker", page="/-/task-managers", name="node2").status_code == 303
