@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from itertools import groupby
 from typing import Any
 
 from arkqueue.model import (
@@ -54,8 +55,8 @@ class Verbs(Looking):
         return self._follow(before)
 
     def retry_failed(self, key: RunKey) -> Changes:
-        """Retries exactly those failed tasks of a run that nobody waived. A refusal of one task
-        does not stop the others (design 5.33).
+        """Retries exactly those failed tasks of a run that nobody waived: tasks of one name
+        together. A refusal of one task does not stop the others (design 5.33).
         """
         before = self.states()
         run = self.run(key)
@@ -63,16 +64,25 @@ class Verbs(Looking):
             raise Refused(Reason.GONE)
         refusals: list[Refused] = []
         is_done = False
-        for task in run.shown:
-            if task.state is State.FAILED and not task.waived:
-                try:
-                    self.retry(task.key)
+        failed = [task for task in run.shown if self._has_failed(task)]
+        left = [list(of_name) for _, of_name in groupby(failed, lambda task: task.name)]
+        while left:
+            some = [task for task in left.pop(0) if self._has_failed(task)]
+            try:
+                if some:
+                    self._retry(some)
                     is_done = True
-                except Refused as refused:
+            except Refused as refused:
+                if len(some) == 1:
                     refusals.append(refused)
+                else:
+                    left[:0] = [some[: len(some) // 2], some[len(some) // 2 :]]
         if not is_done:
             raise refusals[0] if refusals else Refused(Reason.NOTHING)
         return self._follow(before)
+
+    def _has_failed(self, task: Task) -> bool:
+        return task.state is State.FAILED and not task.waived
 
     def refresh(self, key: Key) -> Changes:
         """Makes the poll of a task due now (design 5.29)."""
@@ -92,30 +102,39 @@ class Verbs(Looking):
 
     def retry(self, key: Key, force: bool = False, from_start: bool = False) -> Changes:
         """Retries a task. ``from_start``: runs the command again even if the task is polled."""
+        task = self.task(key)
+        if task.state is not State.DEFERRED:
+            return self._retry([task], force, from_start)
+        self._refuse_unapproved([task])
+        task = self._in(key, State.DEFERRED, also_report=True)
+        task.failures = task.deferrals = task.losses = 0
+        task.polls = task.polls and not from_start
+        task.deferred, task.late = task.polls, False
+        return self.due(key)
+
+    def _retry(self, tasks: list[Task], force: bool = False, from_start: bool = False) -> Changes:
+        """Retries tasks of one name in one run; refused if one of them is refused."""
         before = self.states()
-        self._refuse_unapproved([self.task(key)])
-        is_deferred = self.task(key).state is State.DEFERRED
-        root = self._in(key, State.FAILED, State.CANCELED, State.SKIPPED, State.DEFERRED, also_report=is_deferred)
-        if root.state is State.DEFERRED:
-            root.failures = root.deferrals = root.losses = 0
-            root.polls = root.polls and not from_start
-            root.deferred, root.late = root.polls, False
-            return self.due(key)
-        if root.state is State.SKIPPED and root.root:
-            raise Refused(Reason.STATE, root.root.key)
-        if by := [edge.source.key for edge in root.into if skips(edge)]:
+        self._refuse_unapproved(tasks)
+        for task in tasks:
+            self._in(task.key, State.FAILED, State.CANCELED, State.SKIPPED)
+            if task.state is State.SKIPPED and task.root:
+                raise Refused(Reason.STATE, task.root.key)
+        if by := [edge.source.key for task in tasks for edge in task.into if skips(edge)]:
             raise Refused(Reason.BLOCKED, *by)
-        reopened, stay = self._judge_again([root])
-        again = [root, *reopened]
+        reopened, stay = self._judge_again(tasks)
+        again = [*tasks, *reopened]
         if not force:
-            if self._is_gone(root.run):
+            if self._is_gone(tasks[0].run):
                 raise Refused(Reason.GONE)
-            if root.cause is Cause.SUPERSEDED:
-                raise Refused(Reason.SUPERSEDED, *([root.superseded_by.key] if root.superseded_by else []))
+            for task in tasks:
+                if task.cause is Cause.SUPERSEDED:
+                    raise Refused(Reason.SUPERSEDED, *([task.superseded_by.key] if task.superseded_by else []))
             self._refuse_outdated(again)
-        self._renew(root.run, again, may_wait=True, item=root.item)
-        root.polls = root.polls and not from_start
-        self._bring_back(root)
+        for task in tasks:
+            self._renew(task.run, again, may_wait=True, item=task.item)
+            task.polls = task.polls and not from_start
+            self._bring_back(task)
         self._reopen(reopened, stay, again)
         self._hold_again(again)
         self._hold_reopened(reopened)
