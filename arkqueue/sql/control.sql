@@ -156,11 +156,28 @@ from task t join edge e on e.target = t.id and e.kind = 'depends' and not e.cros
 where t.run_id = %(run)s and not t.deleted and not (t.state = 'skipped' and t.root_id is null)
   and (%(item)s::text is null or t.item = %(item)s and t.kind = 'ordinary');
 
+-- part: ran_once
+-- Whether a task must not run twice unless a person says so: it has completed or is deferred.
+t.state in ('completed', 'deferred') and (d.body ? 'poll' or d.body->>'on_lost' = 'fail')
+
+-- name: part_behind
+-- The tasks that run again with a task of a run, or of one item (`passable_inside`): whether one of
+-- them runs, or must not run twice (`done_once`), and the first %(most)s of those that ended.
+with recursive part as (
+    select %(task)s::bigint as id
+    union
+    select t.id from part p join edge e on e.source = p.id and e.kind = 'depends' and not e.crossing join task t on t.id = e.target
+    where not t.deleted and not (t.state = 'skipped' and t.root_id is null) and (%(item)s::text is null or t.item = %(item)s and t.kind = 'ordinary')
+)
+select coalesce(bool_or(t.state = 'running'), false) as is_running, coalesce(bool_or({part ran_once}), false) as ran_once,
+       coalesce((array_agg(t.id order by t.id) filter (where t.kind = 'ordinary' and t.settled_at is not null and t.state <> 'skipped'))[:%(most)s], '{}') as ended
+from part join task t on t.id = part.id left join definition d on d.id = t.definition_id;
+
 -- name: done_once
 -- Those of some tasks that must not run twice unless a person says so: they have completed or are
 -- deferred, and have `poll` or `on_lost: fail` (design 5.30).
 select t.id from task t join definition d on d.id = t.definition_id
-where t.id = any(%(tasks)s) and t.state in ('completed', 'deferred') and (d.body ? 'poll' or d.body->>'on_lost' = 'fail')
+where t.id = any(%(tasks)s) and {part ran_once}
 order by t.id limit %(most)s;
 
 -- name: redo

@@ -30,7 +30,6 @@ from arkqueue.names import (
     name_of,
     parse_name,
     run_name,
-    task_in_run,
     undelete_command,
 )
 from arkqueue.plan import matches_branch
@@ -66,6 +65,7 @@ from arkqueue.views.reasons import (
     faults,
     fires_left_out,
     from_first_with_scratch,
+    from_task,
     gone,
     held,
     is_gate_of_list,
@@ -74,6 +74,7 @@ from arkqueue.views.reasons import (
     nobody_manages,
     on_hold,
     parked,
+    part_behind,
     paused,
     ready,
     released,
@@ -296,14 +297,17 @@ class _Task:
         return [f"{again} --force" if command == again else command for command in commands]
 
     def _once_more(self) -> list[str]:
-        """The command that runs a task again with everything behind it; none if the task is
-        outdated (design 5.30).
+        """The command that runs a task again with everything behind it; none if one of these tasks
+        is outdated or runs (design 5.30).
         """
         row = self.row
         if row.kind != TaskKind.ORDINARY or gone(row) or self._later(row):
             return []
-        part = run_name(row) + (task_in_run(EVERY_TASK, row.item) if row.item else "")
-        return [f"arkqueue retry {shlex.quote(part)} --from {row.name}"]
+        item = row.item or None
+        part = part_behind(self.session, row.id, item)
+        if part.is_running or outdated(self.session, part.ended):
+            return []
+        return [from_task(row, row.name, item, part)]
 
     def _unneeded(self, root: Any, name: str) -> Reason:
         """The reason of a skipped task that runs only after a failure, or depends on such a task,
@@ -356,7 +360,7 @@ class _Task:
             lost = self.session.rows("lost_scratch", run=row.run_id, item=row.item, silence=SILENCE)
             its_own = row.item if first.is_of_item else ""
             if first.id != row.id and any(folder.is_removed and folder.item == its_own for folder in lost):
-                return from_first_with_scratch(row, first)
+                return from_first_with_scratch(self.session, row, first)
         return ""
 
     def _beside(self, other: Any) -> str:

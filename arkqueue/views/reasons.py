@@ -491,14 +491,26 @@ def _no_store(
     for first in session.rows("first_with_scratch", task=row.id):
         # A task that has not ended cannot be retried, so it is canceled first.
         commands = [f"arkqueue cancel {name}"] if first.id == row.id else []
-        commands.append(from_first_with_scratch(row, first))
+        commands.append(from_first_with_scratch(session, row, first))
     return Reason(kind=Why.NO_SCRATCH, text=text, tasks=[name], commands=commands)
 
 
-def from_first_with_scratch(row: Any, first: Any) -> str:
+def from_first_with_scratch(session: Session, row: Any, first: Any) -> str:
     """The command that runs the tasks of a task's scratch folder again. ``first``: the first of them."""
-    part = item_name(row, row.item) if first.is_of_item else run_name(row)
-    return f"arkqueue retry {shlex.quote(part)} --from {first.name}"
+    item = row.item if first.is_of_item else None
+    return from_task(row, first.name, item, part_behind(session, first.id, item))
+
+
+def part_behind(session: Session, task: int, item: str | None) -> Any:
+    """The tasks that run again with a task of a run, or of one ``item``."""
+    (part,) = session.rows("part_behind", task=task, item=item, most=MOST_ITEMS)
+    return part
+
+
+def from_task(row: Any, name: str, item: str | None, part: Any) -> str:
+    """The command that runs a task again with its part (`part_behind`)."""
+    here = item_name(row, item) if item else run_name(row)
+    return f"arkqueue retry {shlex.quote(here)} --from {name}{' --from-start' if part.ran_once else ''}"
 
 
 def kept_scratch(session: Session, run: int, item: str | None, name: str) -> list[Reason]:

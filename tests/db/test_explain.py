@@ -13,7 +13,7 @@ import pytest
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import ArchiveId, End, Fault, RunId, Workflow
-from arkqueue.queue import archives, claim, control, deletion, finish
+from arkqueue.queue import archives, claim, control, deletion, finish, redo
 from arkqueue.views import explain as explain_module
 from arkqueue.views.explain import Explanation, explain, explain_name, outdated
 from arkqueue.views.reasons import Why
@@ -769,3 +769,35 @@ def test_what_is_out_of_date_is_told_from_what_is_not(session: Session) -> None:
     archive.claim("started@3")
     assert {names[id] for id in outdated(session, names)} == {"done@2", "list/b@2", "started@2"}
     assert outdated(session, [archive.task("open@2"), archive.task("list/a@2")]) == set()
+
+
+def test_a_completed_task_is_run_again_by_a_command_that_is_accepted(session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "", "b": "depends: [a]\non_lost: fail", "c": "depends: [b]", "apart": "on_lost: fail"})
+    archive.run("apart@2", "a@2")
+    logs, from_a = "arkqueue logs papers@2/a", "arkqueue retry papers@2 --from a"
+    assert why(archive, "a@2").commands == [logs, from_a]
+    archive.claim("b@2")
+    assert why(archive, "a@2").commands == [logs], "what runs is not run again beside itself"
+    archive.end("b@2")
+    assert why(archive, "a@2").commands == [logs, f"{from_a} --from-start"]
+    run = RunId(archive.run_id(2))
+    with pytest.raises(Conflict, match=f"{from_a} --from-start"):
+        redo.retry_from(session, run, "a", "ann")
+    redo.retry_from(session, run, "a", "ann", from_start=True)
+    archive.run("a@2", "b@2", "c@2")
+    archive.commit({"a": "", "c": ""})
+    archive.run("c@3")
+    assert why(archive, "a@2").commands == [logs], "it would replace what is newer"
+    with pytest.raises(Conflict, match="papers@3/c completed"):
+        redo.retry_from(session, run, "a", "ann", from_start=True)
+
+
+def test_an_item_is_run_again_from_a_task_without_the_other_items(session: Session) -> None:
+    archive = an_archive(session)
+    both = "foreach: [x, y]"
+    archive.commit({"a": both, "b": f"{both}\ndepends: [a]\non_lost: fail"})
+    archive.run("a/x@2", "a/y@2", "b/x@2")
+    archive.claim("b/y@2")
+    assert why(archive, "a/x@2").commands[1:] == ["arkqueue retry 'papers@2/*/x' --from a --from-start"]
+    assert why(archive, "a/y@2").commands[1:] == []
