@@ -89,13 +89,14 @@ class InvalidPayload(Invalid):
 
     MOST_NAMED = 10
 
-    def __init__(self, thing: str, faults: Sequence[str]) -> None:
+    def __init__(self, thing: str, faults: Sequence[str], *, are_all: bool = True) -> None:
+        """``are_all`` False: there are more faults, which nobody has looked for."""
         self.faults = list(faults)
         more = len(faults) - self.MOST_NAMED
         named = "; ".join(faults[: self.MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")
         super().__init__(
             thing,
-            f"has {len(faults)} fault{'s' * (len(faults) != 1)}: {named}",
+            f"has {len(faults):,}{'' if are_all else ' or more'} fault{'s' * (len(faults) != 1)}: {named}",
             "Nothing is planned. Correct it, and submit it again.",
         )
 

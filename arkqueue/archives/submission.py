@@ -24,6 +24,7 @@ from arkqueue.queue.submissions import LONGEST_PART, Payload, Upload
 from arkqueue.repository.reader import payloads
 from arkqueue.runtime.shares import Shares
 from arkqueue.workflow import from_json
+from arkqueue.workflow.nodes import MAX_FAULTS
 from arkqueue.workflow.parsing import MOST_STEPS
 
 MOST_JUDGED = 8
@@ -143,7 +144,7 @@ def _judge(
             file, payload.kind, [foreach.key for foreach in wanted], most_items, row.schema and row.schema["content"]
         )
     if faults:
-        raise InvalidPayload("the payload", [str(fault) for fault in faults])
+        raise InvalidPayload("the payload", [str(fault) for fault in faults], are_all=len(faults) < MAX_FAULTS)
     tasks, most = sum(len(lists[foreach.items]) for foreach in wanted), MOST_STEPS * most_items
     if tasks > most:
         raise InvalidPayload("the payload", [f"its items would have {tasks:,} tasks, more than {most:,}; give fewer"])

@@ -4,6 +4,7 @@ name calls this module.
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 from arkqueue.cli.client import Client
@@ -21,7 +22,10 @@ def find(client: Client, name: str, *, items: bool = False, lists: bool = False)
     if found["list"] is not None and not lists:
         run = found["full_name"].partition("/")[0]
         fault = "is the name of a list, which this command does not take"
-        raise Invalid(found["full_name"], fault, f"Name its run: {run}.")
+        why = f"arkqueue explain {shlex.quote(found['full_name'])}"
+        raise Invalid(
+            found["full_name"], fault, f"See its items: arkqueue show {run} --items; what they wait for: {why}"
+        )
     if found["item"] is not None and not items:
         run = found["full_name"].partition("/")[0]
         fault = "is the name of an item, which this command does not take"

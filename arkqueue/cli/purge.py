@@ -17,6 +17,7 @@ import click
 from arkqueue.cli.options import as_json, database, dry_run
 from arkqueue.cli.output import bold, print_json, say
 from arkqueue.cli.verbs import MOST_LINES, is_archive
+from arkqueue.names import EVERY_TASK, is_list
 from arkqueue.text import visible
 
 if TYPE_CHECKING:
@@ -84,7 +85,16 @@ def _check(names: Sequence[str], reason: str, export: Path | None, *, is_of_task
         raise click.UsageError("--export and --dry-run do not go together: nothing is written in a trial.")
     for name in () if is_of_task else names:
         if "/" in name:
-            raise click.UsageError(f"{name} is a task. Say what of it: --log, --outputs, or both.")
+            raise click.UsageError(_of_no_run(name))
+
+
+def _of_no_run(name: str) -> str:
+    """The message for a name that is not that of a run."""
+    what = "an item" if f"/{EVERY_TASK}/" in name else "a list" if is_list(name) else ""
+    if not what:
+        return f"{name} is a task. Say what of it: --log, --outputs, or both."
+    run = name.partition("/")[0]
+    return f"{name} is {what}. Purge its whole run {run}, or remove the log or the outputs of each task (--log, --outputs)."
 
 
 @contextmanager

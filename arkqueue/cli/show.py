@@ -46,7 +46,7 @@ counted.
 @click.option("--limit", type=click.IntRange(1, 1000), default=200, show_default=True, help="Of a run with long lists: the number of items at most.")  # fmt: skip
 @click.option(
     "--after",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, 2**63 - 1),
     metavar="CURSOR",
     help="Continue after this cursor of an earlier list of items.",
 )

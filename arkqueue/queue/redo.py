@@ -35,6 +35,10 @@ from arkqueue.queue.places import archive_of_run, place_of_run, refuse_deleted, 
 from arkqueue.queue.refusals import MOST_NAMED, refuse_stopped
 from arkqueue.queue.reopening import NEWEST, blocked, gates_again, judge_again, refuse_outdated, superseded
 from arkqueue.states import SETTLED, State
+from arkqueue.text import shortened
+
+LONGEST_SHOWN = 100
+"""The most characters of a wrong name that a message repeats."""
 
 
 @dataclass(slots=True)
@@ -161,7 +165,7 @@ def _starts(graph: Graph, run: int, name: str, item: str | None, here: str) -> t
         near = get_close_matches(name, [row.name for row in known], 1)
         has = ", ".join(row.name for row in known[:MOST_NAMED])
         remedy = f"Did you mean {near[0]}?" if near else f"It has: {has}." if known else ""
-        raise NotFound(here, f"has no task {name!r}", remedy)
+        raise NotFound(here, f"has no task {shortened(name, LONGEST_SHOWN)!r}", remedy)
     refuse_implicit(rows[0], "retried")
     _refuse_running(graph, here, rows)
     ended = [row for row in rows if row.state in SETTLED or row.state == State.DEFERRED]

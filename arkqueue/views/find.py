@@ -228,7 +228,8 @@ def no_task(session: Session, place: Place, name: Name) -> NotFound:
         return NotFound(str(name), fault, f"See what it has: arkqueue show {where} --items")
     if not name.item and name.task in own and not elsewhere:
         fault = "is a list: it has a task for each item of its list"
-        return NotFound(str(name), fault, f"Write {name}/KEY. See what it has: arkqueue show {where} --items")
+        remedy = f"Write {name}/KEY for one of them, or '{name}/{EVERY_TASK}' for all. See what it has: arkqueue show {where} --items"
+        return NotFound(str(name), fault, remedy)
     remedy = elsewhere or _nearest(name.task or "", own, "It has")
     return NotFound(str(name), f"{where} has no task {name.task!r}", remedy)
 

@@ -11,7 +11,7 @@ from typing import Any
 from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
 from arkqueue.model import ArchiveId, PayloadKind, RunId
-from arkqueue.names import submission_name
+from arkqueue.names import run_name, submission_name
 from arkqueue.plan import matches_branch
 from arkqueue.views.find import purged
 from arkqueue.views.rows import view_of
@@ -55,7 +55,9 @@ def submission_of(session: Session, run: RunId, name: str, note: str = "") -> Su
     """The submission for which a run was made; the run may be purged by now."""
     for row in session.rows("submission_of_run", run=run):
         return _view(session, row, name, note)
-    raise NotFound(f"run {run}", "was made for no submission")
+    (place,) = session.rows("place_of_run", run=run) or [None]
+    here = run_name(place) if place else f"run {run}"
+    raise NotFound(here, "was made for no submission", "Name a run that `arkqueue submit` has made.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -359,12 +359,11 @@ class ReaderProcesses:
                 raise ArchiveHarmful(call.thing, fault, SYNC) from None
             except _Overdue as error:
                 self._end(reader)
-                said_nothing = f"{call.doing}: no answer for {call.deadline:.0f} s"
                 if error.has_computed or call.once:
-                    raise ArchiveHarmful(call.thing, f"{said_nothing}, though nothing was waited for", SYNC) from None
-                raise ArchiveUnreachable(
-                    call.thing, said_nothing, "Check its server, the network and the disk."
-                ) from None
+                    fault = f"{call.doing}: it takes longer than {call.deadline:.0f} s"
+                    raise ArchiveHarmful(call.thing, fault, SYNC) from None
+                fault = f"{call.doing}: no answer for {call.deadline:.0f} s"
+                raise ArchiveUnreachable(call.thing, fault, "Check its server, the network and the disk.") from None
             except Malformed as error:
                 self._end(reader)
                 raise ArchiveHarmful(call.thing, f"{call.doing}: its reader gave {error}", SYNC) from None

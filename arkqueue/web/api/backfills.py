@@ -31,7 +31,7 @@ from arkqueue.web.api.runs import Options, as_revision
 
 router: APIRouter = calls("backfills", "/archives/{name}/backfills")
 
-Number = Annotated[int, Path(ge=1, lt=2**31)]
+Number = Annotated[int, Path(ge=0, lt=2**31)]  # a person may type 0, and is told what there is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -105,7 +105,7 @@ class Options(BaseModel):
     as_completed: bool = False
     failed: bool = False
     from_start: bool = False
-    from_task: str | None = Field(default=None, min_length=1, max_length=100)
+    from_task: str | None = None
     priority: StrictInt | None = Field(default=None, ge=LEAST_PRIORITY, le=GREATEST_PRIORITY)
     item: Item = None
     list: OfList = None

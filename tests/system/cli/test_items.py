@@ -106,7 +106,7 @@ def test_a_name_of_a_list_is_refused_where_it_means_nothing(arkqueue: Cli, sessi
     archive.commit({"one": "", "star": "foreach: ['*', b]"})
     for command, fault in (
         (("cancel", "papers@3/one/*"), "papers@3/one/*: is not a list of this run. arkqueue show papers@3 --items"),
-        (("show", "papers@2/fetch/*"), "is the name of a list, which this command does not take. Name its run: papers@2."),
+        (("show", "papers@2/fetch/*"), "is the name of a list, which this command does not take. See its items: arkqueue show papers@2 --items"),
         (("cancel", "papers@2", "--state", "ready"), "is not the name of a list, and --state and --failed are for lists"),
         (("delete", "papers@2/*/a", "--failed"), "is not the name of a list"),
         (("cancel", "papers@2/fetch/*", "--assume-gone"), "--assume-gone is for tasks"),
@@ -118,6 +118,27 @@ def test_a_name_of_a_list_is_refused_where_it_means_nothing(arkqueue: Cli, sessi
     assert arkqueue("cancel", "papers@2/fetch/*", "--state", "dead").code == 2
     assert arkqueue("cancel", "papers@3/star/%2A").code == 0
     assert [archive.state(f"star/{item}@3") for item in ("*", "b")] == ["canceled", "ready"]
+
+
+def test_what_is_no_name_here_is_answered_in_the_words_that_were_typed(arkqueue: Cli, session: Session) -> None:
+    a_list(session)
+    named = arkqueue("explain", "papers@2/fetch")
+    assert "Write papers@2/fetch/KEY for one of them, or 'papers@2/fetch/*' for all." in named.err
+    shown = arkqueue("show", "papers@2/fetch/*")
+    assert shown.code == 2
+    assert (
+        "See its items: arkqueue show papers@2 --items; what they wait for: arkqueue explain 'papers@2/fetch/*'"
+        in shown.err
+    )
+    for name, what in (("papers@2/*/a", "an item"), ("papers@2/fetch/*", "a list")):
+        assert f"{name} is {what}. Purge its whole run papers@2, or remove the log" in arkqueue("purge", name).err
+    for name in ("", "x" * 500):
+        refused = arkqueue("retry", "papers@2", "--from", name)
+        assert (refused.code, "has no task '" in refused.err, "the request" in refused.err) == (1, True, False)
+        assert len(refused.err) < 300
+    assert "papers@fill:0: does not exist. The archive has none" in arkqueue("show", "papers@fill:0").err
+    assert arkqueue("show", "papers@2", "--items", "--after", "9" * 30).code == 2
+    assert "papers@2: was made for no submission" in arkqueue("show", "papers@2", "--payload").err
 
 
 def test_an_item_is_polled_now(arkqueue: Cli, session: Session) -> None:

@@ -66,7 +66,7 @@ def test_what_cannot_be_is_refused_with_what_helps(operator: httpx.Client) -> No
     problem(operator.post(BACKFILLS, json={"tasks": ["thumbs"], "first": "\u0662"}), 422, "neither a number nor a SHA")
     problem(operator.post(BACKFILLS, json={"tasks": ["thumbs"], "first": 10**18}), 422, "")
     problem(operator.get(f"{BACKFILLS}/1"), 404, "papers@fill:1: does not exist")
-    problem(operator.get(f"{BACKFILLS}/0"), 422, "number")
+    problem(operator.get(f"{BACKFILLS}/0"), 404, "papers@fill:0: does not exist")
     operator.post(BACKFILLS, json={"tasks": ["thumbs"], "first": 2})
     problem(operator.get("/find", params={"name": "papers@fill:1"}), 422, "arkqueue show papers@fill:1")
     problem(operator.get("/find", params={"name": "papers@fill:1/thumbs"}), 422, "is the name of a backfill")
