@@ -250,6 +250,14 @@ select name from archive
 where strpos(lower(name), lower(%(text)s)) > 0 and removed_at is null and (%(archives)s::bigint[] is null or id = any(%(archives)s))
 order by lower(name) <> lower(%(text)s), length(name), name limit %(limit)s;
 
+-- name: branches_like
+-- The present branches of watched archives whose names contain a text, the best match first.
+select a.name as archive, b.name as branch, b.main
+from branch b join archive a on a.id = b.archive_id
+where strpos(lower(b.name), lower(%(text)s)) > 0 and b.deleted_at is null and a.removed_at is null
+  and (%(archives)s::bigint[] is null or a.id = any(%(archives)s))
+order by lower(b.name) <> lower(%(text)s), length(b.name), b.name, a.name limit %(limit)s;
+
 -- name: task_names_like
 -- The names of tasks that contain a text, with the branches that had such a task, on present
 -- branches of watched archives.
@@ -1117,6 +1125,12 @@ where run.deleted_at is null and b.deleted_at is null and a.removed_at is null a
 -- `total`, the number of all unhandled failures of the branch.
 select run_id, name, (array_agg(id order by id))[:%(most)s] as ids, (sum(count(*)) over ())::int as total
 from {part unhandled} where branch_id = %(branch)s group by run_id, name order by run_id desc, min(id) limit %(cells)s;
+
+-- name: unhandled_of_other_branches
+-- The number of unhandled failures of each other branch of an archive, the most first.
+select b.name as branch, b.main, u.count from (
+    select branch_id, count(*)::int as count from {part unhandled} where branch_id <> %(branch)s group by branch_id) u
+join branch b on b.id = u.branch_id order by u.count desc, b.name limit %(limit)s;
 
 -- name: unhandled_of_archives
 -- The unhandled failures of each archive: the newest ones, and the number of all. The archive with

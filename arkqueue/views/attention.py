@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from arkqueue.db.session import Session
 from arkqueue.model import COMMIT, REPORT, SILENCE, ArchiveId, BranchId
-from arkqueue.names import backfill_name
+from arkqueue.names import backfill_name, branch_name
 from arkqueue.views.archives import PausedLockView, paused_lock
 from arkqueue.views.runs import RunInShort, RunView, runs_in_short, views_of_runs
 from arkqueue.views.tasks import TaskView, tasks_by_id
@@ -64,6 +64,24 @@ def unhandled_failures(session: Session, archive: ArchiveId, branch: BranchId, m
     return Unhandled(
         tasks_by_id(session, newest), rows[0].total if rows else 0, {(row.run_id, row.name) for row in rows}
     )
+
+
+@dataclass(frozen=True, slots=True)
+class FailuresOfBranch:
+    """A branch, named like its page, and the number of its unhandled failures."""
+
+    name: str
+    branch: str
+    count: int
+
+
+def failures_elsewhere(session: Session, archive: ArchiveId, branch: BranchId, most: int) -> list[FailuresOfBranch]:
+    """The other branches of an archive that have unhandled failures."""
+    (row,) = session.rows("archive", archive=archive)
+    rows = session.rows("unhandled_of_other_branches", archives=[archive], branch=branch, limit=most)
+    return [
+        FailuresOfBranch(branch_name(row.name, None if one.main else one.branch), one.branch, one.count) for one in rows
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,14 +40,23 @@ class TaskName:
 
 
 @dataclass(frozen=True, slots=True)
+class BranchName:
+    """A branch, and the name of its page."""
+
+    name: str
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
 class Found:
-    """The results of a search, some of each kind. ``exact``: commit runs of revisions that the text
+    """The results of a search, some of each kind. ``branches``: branches of Git archives. ``exact``: commit runs of revisions that the text
     names by a number or by the beginning of an id. ``runs``: commit runs by words. ``further``: the
     id of the last task of ``items``, if there are older ones; otherwise None. ``is_cut``: True if
     not all items with such keys were compared.
     """
 
     archives: list[str]
+    branches: list[BranchName]
     exact: list[RunView]
     runs: list[RunView]
     tasks: list[TaskName]
@@ -57,7 +66,7 @@ class Found:
 
     @property
     def is_empty(self) -> bool:
-        return not (self.archives or self.exact or self.runs or self.tasks or self.items)
+        return not (self.archives or self.branches or self.exact or self.runs or self.tasks or self.items)
 
 
 def search(
@@ -68,10 +77,14 @@ def search(
     """
     asked: dict[str, Any] = {"archives": None if archives is None else list(archives), "limit": most}
     names = [row.name for row in session.rows("archives_like", text=text, **asked)] if text else []
+    branches = session.rows("branches_like", text=text, **asked) if text else []
     tasks = session.rows("task_names_like", text=text, **asked) if text else []
     items, is_cut = _items(session, text, before, asked | {"limit": most + 1}) if text else ([], False)
     return Found(
         archives=names,
+        branches=[
+            BranchName(row.branch, branch_name(row.archive, None if row.main else row.branch)) for row in branches
+        ],
         exact=_named(session, text, archives, most),
         runs=runs_with_words(session, text, archives, most),
         tasks=[TaskName(row.name, branch_name(row.archive, None if row.main else row.branch)) for row in tasks],

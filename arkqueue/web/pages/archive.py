@@ -18,7 +18,7 @@ from arkqueue.model import ArchiveId, BranchId, Trigger
 from arkqueue.names import COMMIT_RUN, branch_name
 from arkqueue.states import RunState, State
 from arkqueue.views import archives as views
-from arkqueue.views.attention import Unhandled, faulty_at_head, unhandled_failures
+from arkqueue.views.attention import Unhandled, failures_elsewhere, faulty_at_head, unhandled_failures
 from arkqueue.views.backfills import backfills, in_public
 from arkqueue.views.coming import Coming, coming
 from arkqueue.views.find import find_branch
@@ -98,6 +98,7 @@ def archive(visitor: Visitor, request: Request, name: str, named: str | None) ->
             raise
         return Shown("archive.html", _nothing_yet(view))
     main = next((b.name for b in view.branches if b.main), "")
+    present = [b for b in view.branches if not b.deleted]
     label = branch_name(name, named)
     if (form := asked(request, "format")) == "svg":
         return badge(caller, id, branch, label)
@@ -120,7 +121,7 @@ def archive(visitor: Visitor, request: Request, name: str, named: str | None) ->
             "archive": view,
             "address": label,
             "branch": named or main,
-            "branches": [b for b in view.branches if not b.deleted],
+            "branches": present,
             "rows": grid.rows,
             "_lines": lines,
             "_heads": heads_of,
@@ -143,6 +144,9 @@ def archive(visitor: Visitor, request: Request, name: str, named: str | None) ->
             "faulty": faulty,
             "failures": failures.tasks[: MOST_TOLD - (faulty is not None)],
             "failed": failures.count + (faulty is not None),
+            "elsewhere": failures_elsewhere(caller.session, ArchiveId(id), branch, MOST_TOLD)
+            if len(present) > 1
+            else [],
             "takes_submissions": bool(for_submissions(caller.session, id, named).tasks),
             "backfills": [
                 in_public(one) if visitor.is_anybody else one for one in backfills(caller.session, id, MOST_BACKFILLS)
@@ -260,7 +264,7 @@ def _nothing_yet(view: views.ArchiveView) -> dict[str, object]:
         "is_empty": True,
     }
     nothing |= {"filter": Filter("", "", "", ""), "filter_address": "", "states": []}
-    return nothing | {"newest": None, "complete": None, "failures": [], "failed": 0, "faulty": None}
+    return nothing | {"newest": None, "complete": None, "failures": [], "failed": 0, "elsewhere": [], "faulty": None}
 
 
 def _runs(

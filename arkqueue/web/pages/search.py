@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
+from urllib.parse import unquote
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from arkqueue.errors import ArkqueueError
-from arkqueue.names import page_path
+from arkqueue.model import RunId
+from arkqueue.names import COMMIT_RUN, branch_name, page_path, parse_name, task_in_run
 from arkqueue.states import RunState
 from arkqueue.views.attention import last_lines
+from arkqueue.views.find import find_revision, find_run, own_names
 from arkqueue.views.runs import RunView
 from arkqueue.views.search import MOST_LOOKED_AT, Found, runs_with_words, search
 from arkqueue.views.tasks import TaskView, cells_of
@@ -37,6 +40,12 @@ _SERVER: Final = re.compile("(https?://[^/]+)?/")
 """The part before a name in the address of a browser."""
 
 
+_WITH_BRANCH: Final = re.compile(r"(?:(?P<archive>[^:@/]+):)?(?P<branch>[^:@]+)(?P<rest>@.*)?", re.S)
+"""A branch, of an archive or of the one whose page is shown, and perhaps a revision of it. A person
+writes a slash in its name as it is.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Hit:
     """A run, and its first failed tasks. ``line``: the last output line of the first failed task."""
@@ -53,11 +62,16 @@ def look_for(visitor: Visitor, request: Request) -> Shown | Response:
     """
     caller = visitor.caller
     text, author = asked(request, "q"), asked(request, "author")
-    if text and (address := _address(caller, text, asked(request, "archive"))):
-        return RedirectResponse(local(f"/{page_path(address)}"), 303, HEADERS)
+    archive = asked(request, "archive")
+    tasks = list[str]()
+    if text:
+        address = _address(caller, text, archive)
+        tasks = [] if address else _tasks_of_run(caller, text, archive)
+        if address or len(tasks) == 1:
+            return RedirectResponse(local(f"/{page_path(address or tasks[0])}"), 303, HEADERS)
     covered = caller.archives()
     if author:
-        nothing = Found([], [], [], [], [])
+        nothing = Found([], [], [], [], [], [])
         runs = runs_with_words(caller.session, text, covered, MOST, author)
         return _shown(caller, text, author, nothing, runs)
     items = asked(request, "items")
@@ -66,7 +80,7 @@ def look_for(visitor: Visitor, request: Request) -> Shown | Response:
     if len(found.exact) == 1 and not text.isdecimal():
         return RedirectResponse(local(f"/{found.exact[0].full_name}"), 303, HEADERS)
     known = {run.id for run in found.exact}
-    return _shown(caller, text, "", found, [*found.exact, *(run for run in found.runs if run.id not in known)])
+    return _shown(caller, text, "", found, [*found.exact, *(run for run in found.runs if run.id not in known)], tasks)
 
 
 def mine(visitor: Visitor, request: Request) -> Shown:
@@ -90,13 +104,17 @@ def _hits(caller: Caller, runs: Sequence[RunView]) -> list[Hit]:
     return [_hit(run, bad.get(run.id, []), lines) for run in runs]
 
 
-def _shown(caller: Caller, text: str, author: str, found: Found, runs: Sequence[RunView]) -> Shown:
+def _shown(
+    caller: Caller, text: str, author: str, found: Found, runs: Sequence[RunView], tasks: Sequence[str] = ()
+) -> Shown:
+    """The page of results. ``tasks``: the names of tasks of the run that the text names."""
     hits = _hits(caller, runs)
-    is_empty = not hits and found.is_empty
+    is_empty = not hits and not tasks and found.is_empty
     names = {
         "text": text,
         "author": author,
         "found": found,
+        "tasks": tasks,
         "hits": hits,
         "is_empty": is_empty,
         "_looked_at": MOST_LOOKED_AT,
@@ -112,12 +130,46 @@ def _address(caller: Caller, text: str, archive: str) -> str:
     """The address that a text means, written as on the command line or copied from a browser; empty
     if it leads to nothing that exists.
     """
-    if in_browser := _SERVER.match(text):
-        text = text[in_browser.end() :].partition("?")[0].partition("#")[0]
-    for name in (text, f"{archive}@{text}" if archive else "", f"{archive}@g{text}" if archive else ""):
+    for name in _names(text, archive):
         try:
-            if name and is_there(caller, name):
+            if is_there(caller, name):
                 return name
         except ArkqueueError:
             continue
     return ""
+
+
+def _names(text: str, archive: str) -> list[str]:
+    """The names that a text may mean. ``archive``: the archive whose page is shown."""
+    if in_browser := _SERVER.match(text):
+        text = text[in_browser.end() :].partition("?")[0].partition("#")[0]
+    names = [text] if text else []
+    if archive:
+        names += [f"{archive}@{text}", f"{archive}@g{text}"]
+    if (found := _WITH_BRANCH.fullmatch(text)) and (of := found["archive"] or archive):
+        names.append(f"{branch_name(of, unquote(found['branch']))}{found['rest'] or ''}")
+    return names
+
+
+def _tasks_of_run(caller: Caller, text: str, archive: str) -> list[str]:
+    """The tasks of the run of a text like ``papers@12/up`` whose names contain its end: first those
+    that begin with it.
+    """
+    for one in _names(text, archive):
+        try:
+            name = parse_name(one)
+            if name.task is None or name.item:
+                continue
+            of_run = replace(name, task=None)
+            caller.archive(name.archive)
+            caller.run(RunId(find_run(caller.session, of_run)))
+            place = find_revision(caller.session, caller.archive(name.archive), of_run)
+        except ArkqueueError:
+            continue
+        begin = name.task.casefold()
+        own = own_names(caller.session, place, name.run or COMMIT_RUN)
+        like = sorted(
+            (one for one in own if begin in one.casefold()), key=lambda one: (not one.casefold().startswith(begin), one)
+        )
+        return [f"{of_run}{task_in_run(one)}" for one in like[:MOST]]
+    return []

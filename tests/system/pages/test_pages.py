@@ -389,6 +389,22 @@ def test_a_log_is_searched_on_and_back(operator: httpx.Client, session: Session,
     assert "Hit 1 of 11 lines. Line 77." in said(operator.get("/papers@2/index" + html.unescape(before)))
 
 
+def test_the_page_of_a_branch_says_that_it_counts_its_own_failures_and_names_other_branches(
+    operator: httpx.Client, session: Session
+) -> None:
+    book = an_archive(session, "book", branches=("main", "fix/one"))
+    for branch in ("main", "fix/one"):
+        book.commit({"a": "", "b": ""}, branch=branch)
+    for one in book.claim_some(10):
+        book.record(one.attempt, End.EXITED, 1 if one.name == "a" or one.branch != "main" else 0)
+    words = said(operator.get("/book"))
+    assert "1 failure of this branch needs you : 2/a . On other branches: fix/one (2 failures)." in words
+    words = said(operator.get("/book:fix%2Fone"))
+    assert "2 failures of this branch need you : 2/a , 2/b . On other branches: main (1 failure)." in words
+    assert 'href="/book:fix%2Fone" class="bad"' in operator.get("/book").text
+    assert "of this branch" not in operator.get("/papers").text
+
+
 def test_a_log_that_was_too_long_says_what_is_kept_and_what_is_missing_and_where(
     operator: httpx.Client, session: Session, archive: AnArchive
 ) -> None:

@@ -55,6 +55,47 @@ def test_an_address_or_an_id_leads_straight_there(reader: httpx.Client) -> None:
         assert reader.get("/-/search", params={"q": text}).headers["location"] == address, text
 
 
+@pytest.fixture
+def book(session: Session) -> AnArchive:
+    """A Git archive with two branches."""
+    archive = an_archive(session, "book", branches=("main", "fix/one"))
+    for branch in ("main", "fix/one"):
+        archive.commit({"upload": "", "upgrade": "", "index": ""}, branch=branch)
+    return archive
+
+
+@pytest.mark.usefixtures("book")
+def test_a_branch_is_found_by_its_name_and_leads_straight_there(reader: httpx.Client) -> None:
+    for text, place in (
+        ("book:fix/one", "/book:fix%2Fone"),
+        ("book:fix%2Fone", "/book:fix%2Fone"),
+        ("book:fix/one@2", "/book:fix%2Fone@2"),
+        ("book:fix/one@2/upload", "/book:fix%2Fone@2/upload"),
+    ):
+        assert reader.get("/-/search", params={"q": text}).headers["location"] == place, text
+    for text, place in (("fix/one", "/book:fix%2Fone"), ("fix/one@2", "/book:fix%2Fone@2")):
+        assert reader.get("/-/search", params={"q": text, "archive": "book"}).headers["location"] == place, text
+    for text in ("fix/one", "FIX", "one"):
+        page = reader.get("/-/search", params={"q": text})
+        assert 'href="/book:fix%2Fone"' in page.text, text
+        assert "Branches fix/one of book" in said(page)
+
+
+@pytest.mark.usefixtures("book")
+def test_a_branch_is_shown_to_those_who_may_see_its_archive(visitor: Visitors, session: Session) -> None:
+    an_archive(session, "papers")
+    assert "fix/one of" not in visitor(Scope.READ, "papers").get("/-/search", params={"q": "fix"}).text
+
+
+@pytest.mark.usefixtures("book")
+def test_the_beginning_of_a_task_of_a_run_finds_it(reader: httpx.Client) -> None:
+    assert reader.get("/-/search", params={"q": "book@2/ind"}).headers["location"] == "/book@2/index"
+    assert reader.get("/-/search", params={"q": "2/ind", "archive": "book"}).headers["location"] == "/book@2/index"
+    words = said(reader.get("/-/search", params={"q": "book@2/up"}))
+    assert "Tasks book@2/upgrade book@2/upload" in words or "Tasks book@2/upload book@2/upgrade" in words
+    assert "Nothing that you may see" in said(reader.get("/-/search", params={"q": "book@2/zz"}))
+
+
 @pytest.mark.usefixtures("archive")
 def test_an_address_of_nothing_is_looked_for_as_words(reader: httpx.Client) -> None:
     for text in ("papers@3/index/*", "papers@3/tile/none", "papers@3/*/none", "/", "https://example.org/"):
