@@ -46,6 +46,18 @@ def run(visitor: Visitor, request: Request, id: RunId) -> Shown:
     """One run. ``?list=``: the name of a task whose list is shown. ``&state=``: only its items in
     this state. ``&after=``: the id of a task after which the shown items begin.
     """
+    with visitor.caller.session.snapshot() as moment:  # so that its parts agree
+        view, names = _run(replace(visitor, caller=replace(visitor.caller, session=moment)), request, id)
+    session, configuration = visitor.caller.session, visitor.caller.configuration
+    changes = changed_files(session, configuration, id, MOST_FILES) if not view.baseline else None
+    # The fault may contain a path of the server.
+    if changes and changes.fault and visitor.is_anybody:
+        changes = replace(changes, fault="They cannot be read for now.")
+    return Shown("run.html", {**names, "changes": changes or ChangedFiles(files=[], total=0, fault="")})
+
+
+def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict[str, object]]:
+    """A run, and the part of its page that the database has."""
     caller = visitor.caller
     numbers = numbers_of(caller.session, [caller.run(id)])
     lists = lists_of(numbers)
@@ -53,30 +65,29 @@ def run(visitor: Visitor, request: Request, id: RunId) -> Shown:
     view = show_run(caller.session, id, "" if is_long else None)
     tell_why_alone(caller.session, view.tasks, caller.archives())
     picture, boxes = _picture(visitor, view, numbers)
-    changes = changed_files(caller.session, caller.configuration, id, MOST_FILES) if not view.baseline else None
-    # The fault may contain a path of the server.
-    if changes and changes.fault and visitor.is_anybody:
-        changes = replace(changes, fault="They cannot be read for now.")
-    return Shown(
-        "run.html",
-        {
-            "run": view,
-            "tasks": [(task, words_of(task)) for task in view.tasks if task.kind is not TaskKind.COMMIT],
-            "changes": changes or ChangedFiles(files=[], total=0, fault=""),
-            "sentence": sentence(view, lists if is_long else ()),
-            "_first_failed": first_failed(view),
-            "lists": lists if is_long else [],
-            **_items(visitor, request, id, view.full_name, lists if is_long else ()),
-            "may_hold": view.planned is not None or left_to_hold(view.counts) > 0,
-            "rare": rare(visitor, view),
-            "deleted": deleted_items(caller.session, id, MOST_DELETED + 1) if visitor.may_administer else [],
-            "most_deleted": MOST_DELETED,
-            "again": again(view.tasks, lists if is_long else ()),
-            "_picture": picture,
-            "_rows": rows_of,
-            "boxes": boxes,
-        },
-    )
+    tasks = [task for task in view.tasks if task.kind is not TaskKind.COMMIT]
+    return view, {
+        "run": view,
+        "tasks": tasks,
+        "_tasks": _with_words(tasks),
+        "sentence": sentence(view, lists if is_long else ()),
+        "_first_failed": first_failed(view),
+        "lists": lists if is_long else [],
+        **_items(visitor, request, id, view.full_name, lists if is_long else ()),
+        "_may_hold": view.planned is not None or left_to_hold(view.counts) > 0,
+        "_rare": rare(visitor, view),
+        "deleted": deleted_items(caller.session, id, MOST_DELETED + 1) if visitor.may_administer else [],
+        "_most_deleted": MOST_DELETED,
+        "_again": again(view.tasks, lists if is_long else ()),
+        "_picture": picture,
+        "_rows": rows_of,
+        "_boxes": boxes,
+    }
+
+
+def _with_words(tasks: Sequence[TaskView]) -> list[tuple[TaskView, str]]:
+    """Tasks with the words beside their shapes."""
+    return [(task, words_of(task)) for task in tasks]
 
 
 def _picture(visitor: Visitor, view: RunDetail, numbers: Numbers) -> tuple[Picture | None, int]:
@@ -102,7 +113,7 @@ def _items(visitor: Visitor, request: Request, id: RunId, name: str, lists: Sequ
     """The items of the list, in the state, that an address asks for. ``name``: the run's name."""
     chosen = next((of for of in lists if of.name == asked(request, "list")), None)
     if chosen is None:
-        return {"list": None, "state": "", "items": [], "next": None, "bulk": [], "has_priority": False}
+        return {"list": None, "state": "", "items": [], "_items": [], "next": None, "_bulk": [], "_has_priority": False}
     state = State(wanted) if (wanted := asked(request, "state")) in [*State] else None
     after = asked(request, "after")
     first = int(after) if after.isdecimal() and len(after) < 19 else 0
@@ -111,11 +122,12 @@ def _items(visitor: Visitor, request: Request, id: RunId, name: str, lists: Sequ
     tell_why_alone(visitor.caller.session, found.tasks, visitor.caller.archives())
     return {
         "list": chosen,
-        "of_list": f"{name}{task_in_run(chosen.name)}/{EVERY_TASK}",
-        "bulk": of_list(chosen, state),
-        "has_priority": any(chosen.counts.get(one) and state in (None, one) for one in _HAS_PRIORITY),
+        "_of_list": f"{name}{task_in_run(chosen.name)}/{EVERY_TASK}",
+        "_bulk": of_list(chosen, state),
+        "_has_priority": any(chosen.counts.get(one) and state in (None, one) for one in _HAS_PRIORITY),
         "state": str(state or ""),
-        "items": [(task, words_of(task)) for task in found.tasks],
+        "items": found.tasks,
+        "_items": _with_words(found.tasks),
         "next": found.next,
     }
 
@@ -130,10 +142,11 @@ def item(visitor: Visitor, request: Request, id: RunId, key: str) -> Shown:  # n
             "run": view,
             "item": key,
             "name": view.full_name + task_in_run(EVERY_TASK, key),
-            "tasks": [(task, words_of(task)) for task in view.tasks],
+            "tasks": view.tasks,
+            "_tasks": _with_words(view.tasks),
             "sentence": sentence_of_item(view.tasks),
-            "states": {task.state for task in view.tasks},
-            "again": again(view.tasks),
+            "_states": {task.state for task in view.tasks},
+            "_again": again(view.tasks),
             "_rows": rows_of,
         },
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 import html
 import re
 from datetime import timedelta
+from typing import Any
 from urllib.parse import quote
 
 import httpx
@@ -19,6 +20,8 @@ from arkqueue.queue import backfill, control, depth
 from arkqueue.queue import logs as logs_of_queue
 from arkqueue.queue.tokens import Scope
 from arkqueue.text import visible
+from arkqueue.views.runs import RunDetail
+from arkqueue.web.pages import run as run_pages
 from tests.builders import PROCESS, AnArchive, a_gateway, a_list, an_archive, faulty
 from tests.system.pages.conftest import HOSTILE, HOSTILE_ITEM, Visitors, form_of, press, said
 
@@ -269,7 +272,7 @@ def test_a_long_list_is_told_by_its_numbers_and_its_items_by_state(operator: htt
     archive.fail("fetch/v007@2")
     archive.run("fetch/v001@2")
     page = operator.get("/papers@2?format=json").json()
-    assert [task["full_name"] for task, _ in page["tasks"]] == ["papers@2/index"]
+    assert [task["full_name"] for task in page["tasks"]] == ["papers@2/index"]
     assert [(of["name"], of["tasks"], of["counts"]) for of in page["lists"]] == [
         ("fetch", 130, {"failed": 1, "running": 128, "completed": 1}),
         ("store", 130, {"ready": 1, "waiting": 128, "skipped": 1}),
@@ -277,15 +280,48 @@ def test_a_long_list_is_told_by_its_numbers_and_its_items_by_state(operator: htt
     assert page["sentence"] == "1 item of fetch failed; 128 items of fetch are running; 129 tasks wait."
     assert 'href="/papers@2?list=fetch&amp;state=failed"' in operator.get("/papers@2").text
     failed = operator.get("/papers@2?list=fetch&state=failed&format=json").json()
-    assert [task["full_name"] for task, _ in failed["items"]] == ["papers@2/fetch/v007"]
+    assert [task["full_name"] for task in failed["items"]] == ["papers@2/fetch/v007"]
     first = operator.get("/papers@2?list=store&format=json").json()
     rest = operator.get(f"/papers@2?list=store&after={first['next']}&format=json").json()
     assert [len(first["items"]), len(rest["items"]), rest["next"]] == [100, 30, None]
-    assert [task["item"] for task, _ in first["items"] + rest["items"]] == items.split(", ")
+    assert [task["item"] for task in first["items"] + rest["items"]] == items.split(", ")
     for strange in ("list=none", "list=fetch&state=gone", "list=fetch&after=x", "list=fetch&after=" + "9" * 40):
         assert operator.get(f"/papers@2?{strange}").status_code == 200, strange
     press(operator, "/papers@2?list=fetch&state=failed", "papers@2/fetch/v007", "retry")
     assert archive.state("fetch/v007@2") == "ready"
+
+
+def test_all_parts_of_the_page_of_a_run_are_of_one_moment(
+    operator: httpx.Client, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = an_archive(session)
+    archive.commit({"fetch": f"foreach: [{', '.join(f'v{n:03}' for n in range(130))}]", "index": ""})
+    archive.claim("index@2", slots=200)
+    read = run_pages.show_run
+
+    def read_while_tasks_end(*asked: Any) -> RunDetail:
+        if archive.state("fetch/v007@2") == "running":
+            archive.fail("fetch/v007@2", "index@2")
+        return read(*asked)
+
+    monkeypatch.setattr(run_pages, "show_run", read_while_tasks_end)
+    for number, state in ((0, "running"), (1, "failed")):
+        page = operator.get("/papers@2", params={"list": "fetch", "state": "failed", "format": "json"}).json()
+        assert page["lists"][0]["counts"].get("failed", 0) == len(page["items"]) == number
+        assert [task["state"] for task in page["tasks"]] == [state]
+        assert (page["sentence"].startswith("index, 1 item of fetch failed")) == (state == "failed")
+
+
+def test_the_json_of_a_run_has_its_tasks_and_nothing_of_its_markup(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"tile": "foreach: [a, b]"})
+    page = operator.get("/papers@3?format=json").json()
+    assert page.keys() == {
+        "run", "tasks", "sentence", "lists", "list", "state", "items", "next", "deleted", "changes",
+    }  # fmt: skip
+    assert [task["full_name"] for task in page["tasks"]] == ["papers@3/tile/a", "papers@3/tile/b"]
+    item = operator.get("/papers@3/*/a?format=json").json()
+    assert item.keys() == {"run", "item", "name", "tasks", "sentence"}
+    assert [task["full_name"] for task in item["tasks"]] == ["papers@3/tile/a"]
 
 
 def test_what_a_run_used_does_not_depend_on_what_its_page_shows(operator: httpx.Client, session: Session) -> None:
@@ -304,7 +340,7 @@ def test_an_item_has_a_page_with_the_buttons_of_its_verbs(operator: httpx.Client
     archive, page = a_list(session), "/papers@2/*/b%2Fc"
     assert f'href="{page}"' in operator.get("/papers@2/store/b%2Fc").text
     shown = operator.get(f"{page}?format=json").json()
-    assert [task["full_name"] for task, _ in shown["tasks"]] == [
+    assert [task["full_name"] for task in shown["tasks"]] == [
         f"papers@2/{name}/b%2Fc" for name in ("fetch", "check", "store")
     ]
     name = "papers@2/*/b%2Fc"
