@@ -7,6 +7,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from arkqueue.db.session import Session
@@ -51,7 +52,7 @@ class Need:
     more first. ``command``: the command line.
 
     ``count``: the number of tasks, runs or backfills for which it stands. ``query``: the query of
-    the page that lists them.
+    the page that lists them. ``at``: the moment whose age ``text`` has.
     """
 
     state: str
@@ -62,6 +63,7 @@ class Need:
     command: str = ""
     count: int = 1
     query: str = ""
+    at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,6 +306,7 @@ def _hanging(one: Hanging) -> Need:
     if one.is_silent:
         heard = f"last reported {age_of(one.seen_at, 'ago')}" if one.seen_at else "is not known"
         text = f"runs{where}, whose task manager {heard}"
-        return Need("running", task.full_name, text, command=f"arkqueue explain {shlex.quote(task.full_name)}")
+        command = f"arkqueue explain {shlex.quote(task.full_name)}"
+        return Need("running", task.full_name, text, command=command, at=one.seen_at)
     text = f"runs{where} for {took(task.started_at)}, and takes about {in_clock(one.usual or 0)} usually"
     return _need("running", task.full_name, text, "restart")

@@ -25,6 +25,7 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from arkqueue.durations import age, age_of, took
 from arkqueue.errors import ArkqueueError, Busy, Forbidden, Invalid, NotFound
 from arkqueue.names import page_path
+from arkqueue.states import RunState
 from arkqueue.text import LONGEST as LONGEST_LINE
 from arkqueue.text import one_line, shortened, visible
 from arkqueue.views.search import LONGEST
@@ -65,6 +66,7 @@ LONGEST_KEY: Final = 20
 SHORTEST_NAME: Final = 11
 """The fewest characters of the name of an item's task beside a long key."""
 _CLOCK: Final = re.compile(r"(?<= for )\d+(?::\d\d){1,2}\b")
+_AGE: Final = re.compile(r"[\d,]+ (?:d|h|min) ago|just now")
 _PLAIN_TEXT: Final = re.compile(r"[A-Za-z0-9_./:@~%,;() -]*")
 
 
@@ -288,8 +290,8 @@ def environment() -> Environment:
         auto_reload=False,
     )
     made.filters |= {
-        "line": lambda text: one_line(str(text)), "plain": lambda text: visible(str(text)), "ends": ends, "unquoted": unquote, "ago": ago, "until": until, "took": clock, "clocks": clocks,
-        "person": person, "sentence": as_sentence, "path": page_path, "relative": relative, "number": lambda n: f"{n:,}", "shape": shape_of, "run_words": run_words, "drawn": drawn_state, "marked": marked,
+        "line": lambda text: one_line(str(text)), "plain": lambda text: visible(str(text)), "ends": ends, "unquoted": unquote, "ago": ago, "until": until, "took": clock, "clocks": clocks, "aged": aged,
+        "person": person, "sentence": as_sentence, "path": page_path, "relative": relative, "number": lambda n: f"{n:,}", "shape": shape_of, "run_words": run_words, "run_sentence": run_sentence, "drawn": drawn_state, "marked": marked,
     }  # fmt: skip
     return made
 
@@ -322,6 +324,13 @@ def relative(edges: str, id: int) -> str:
 def run_words(run: Any) -> str:
     """The state of a run in words."""
     return f"{run.state}{', with failures' * run.failing}"
+
+
+def run_sentence(run: Any) -> str:
+    """The state of a run as the end of a sentence: ``failed``, ``is processing``."""
+    if run.settled_at is None:
+        return f"is {run.state}"
+    return str(run.state) if run.state in (RunState.FAILED, RunState.COMPLETED) else f"was {run.state}"
 
 
 def shape_of(state: str) -> str:
@@ -391,6 +400,14 @@ def clocks(text: str) -> Markup:
     seconds = sum(int(part) * 60**place for place, part in enumerate(reversed(found[0].split(":"))))
     length = clock(datetime.now(UTC) - timedelta(seconds=seconds))
     return escape(text[: found.start()]) + length + escape(text[found.end() :])
+
+
+def aged(text: str, at: datetime | None) -> Markup:
+    """A text with the age of a moment, like ``last reported 5 min ago``; a browser lets it go on."""
+    found = _AGE.search(text) if at is not None else None
+    if found is None:
+        return clocks(text)
+    return escape(text[: found.start()]) + ago(at, "ago") + escape(text[found.end() :])
 
 
 def until(at: datetime) -> Markup:

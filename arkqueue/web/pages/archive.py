@@ -11,7 +11,7 @@ from typing import Final
 from urllib.parse import urlencode
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from arkqueue.errors import NotFound
 from arkqueue.model import ArchiveId, BranchId, Trigger
@@ -25,7 +25,7 @@ from arkqueue.views.find import find_branch
 from arkqueue.views.runs import ListedRun, RunPage, RunView, matching_runs, runs, unhandled_runs
 from arkqueue.views.search import query_of
 from arkqueue.views.submissions import for_submissions
-from arkqueue.web.pages.answer import Shown, asked
+from arkqueue.web.pages.answer import HEADERS, Shown, asked, local, sent_path
 from arkqueue.web.pages.cells import heads_of, menu_of, parts_of
 from arkqueue.web.pages.drawing import MOST_DRAWN, drawn
 from arkqueue.web.pages.feeds import badge, feed
@@ -72,7 +72,20 @@ def address_with(request: Request, **changes: str) -> str:
     named = [*Filter.__dataclass_fields__, "columns", "gone"]
     kept = [one for one in request.query_params.multi_items() if one[0] in named and one[0] not in changes and one[1]]
     pairs = [*kept, *(one for one in changes.items() if one[1])]
-    return f"?{urlencode(pairs)}" if pairs else ""
+    return f"?{urlencode(pairs, safe=',')}" if pairs else ""
+
+
+def _clean(request: Request) -> str | None:
+    """The query of a form as a person would write it: without empty fields, and with the columns in
+    one list. None: it is like this.
+    """
+    pairs = request.query_params.multi_items()
+    columns = [value for name, value in pairs if name == "columns" and value]
+    if len(columns) < 2 and all(value for _, value in pairs):
+        return None
+    kept = [(name, value) for name, value in pairs if value and name != "columns"]
+    query = urlencode([*kept, *([("columns", ",".join(columns))] if columns else [])], safe=",")
+    return f"?{query}" if query else ""
 
 
 def filter_of(request: Request) -> Filter:
@@ -104,6 +117,8 @@ def archive(visitor: Visitor, request: Request, name: str, named: str | None) ->
         return badge(caller, id, branch, label)
     if form == "atom":
         return feed(request, caller, id, branch, label)
+    if "format" not in request.query_params and (clean := _clean(request)) is not None:
+        return RedirectResponse(f"{local(sent_path(request))}{clean}", 303, HEADERS)
     wanted, before = filter_of(request), request.query_params.get("before", "")
     failures = unhandled_failures(caller.session, ArchiveId(id), branch, MOST_TOLD)
     faulty = faulty_at_head(caller.session, branch)

@@ -279,6 +279,31 @@ def test_a_filter_that_matches_no_run_says_so_and_can_be_removed(operator: httpx
     assert "No run yet" in said(operator.get(f"/{an_archive(archive.session, 'maps').name}"))
 
 
+@pytest.mark.usefixtures("archive")
+def test_the_form_of_the_filter_leads_to_a_short_address(operator: httpx.Client) -> None:
+    empty = {"message": "", "author": "", "task": "", "state": ""}
+    for form, address in (
+        ({"columns": ["pdf", "index"]}, "/papers?columns=pdf,index"),
+        ({"columns": ["pdf"], "author": "ann"}, "/papers?author=ann&columns=pdf"),
+        ({}, "/papers"),
+    ):
+        assert operator.get("/papers", params=empty | form).headers["location"] == address
+        assert operator.get(address).status_code == 200
+
+
+def test_the_sentence_of_a_branch_says_when_its_newest_run_ended_or_was_planned(
+    operator: httpx.Client, archive: AnArchive
+) -> None:
+    number = max(row["number"] for row in archive.sql("select number from revision"))
+    assert f"{number} is pending ; it was planned just now ." in said(operator.get("/papers"))
+    archive.commit({"a": ""})
+    archive.run(f"a@{number + 1}")
+    assert f"{number + 1} completed just now ." in said(operator.get("/papers"))
+    archive.commit({"a": ""})
+    archive.cancel(f"a@{number + 2}")
+    assert f"{number + 2} was canceled just now ." in said(operator.get("/papers"))
+
+
 def test_links_to_other_runs_keep_the_columns_and_the_other_filters(
     operator: httpx.Client, archive: AnArchive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -293,9 +318,9 @@ def test_links_to_other_runs_keep_the_columns_and_the_other_filters(
         return {words: html.unescape(address) for address, words in found}
 
     before = archive.run_id(3)
-    assert links(columns=["pdf", "index"]) == {
-        "failed only": "/papers?columns=pdf&columns=index&state=failed",
-        "Earlier runs": f"/papers?columns=pdf&columns=index&before={before}",
+    assert links(columns="pdf,index") == {
+        "failed only": "/papers?columns=pdf,index&state=failed",
+        "Earlier runs": f"/papers?columns=pdf,index&before={before}",
     }
     assert links(columns="pdf", author="ann") == {
         "failed only": "/papers?columns=pdf&author=ann&state=failed",
@@ -451,7 +476,7 @@ def test_columns_are_chosen_in_the_address(operator: httpx.Client, archive: AnAr
     found = grid(operator, columns="upload,index,nothing")
     assert [column["name"] for column in found["columns"]] == ["upload", "index"]
     assert all(len(row["cells"]) == 2 for row in found["rows"])
-    page = operator.get("/papers", params=[("columns", "pdf"), ("columns", "index")])
+    page = operator.get("/papers", params={"columns": "pdf,index"})
     assert 'value="pdf" checked' in page.text
 
 

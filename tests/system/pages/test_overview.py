@@ -84,7 +84,9 @@ def test_a_task_whose_task_manager_is_silent_needs_a_person(operator: httpx.Clie
     ((name, text, verb),) = needs(operator)
     assert (name, verb) == ("papers@2/pdf", "")
     assert text == "runs on node2, whose task manager last reported 5 min ago"
-    assert ">Show it</a>" in operator.get("/").text
+    page = operator.get("/")
+    assert ">Show it</a>" in page.text
+    assert re.search(r'last reported <time datetime="[^"]*" title="[^"]*" data-age="ago">5 min ago</time>', page.text)
 
 
 def test_who_may_not_see_an_archive_learns_nothing_of_what_hangs(
