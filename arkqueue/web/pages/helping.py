@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from arkqueue.names import as_backfill
+
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
@@ -67,6 +69,23 @@ def remedies_of(commands: Sequence[str], name: str) -> list[Remedy]:
         elif things and (acts := _ACTS.get((verb, *options))):
             found.append(Remedy(acts[0], things[0], f"{acts[1]} {things[0]}", acts[0]))
     return found
+
+
+def nearest(remedies: Sequence[Remedy]) -> tuple[list[Remedy], list[Remedy]]:
+    """The remedies without the releases of more than one of them releases, and those releases: of
+    the task, its run, its backfill and its archive, the nearest one comes first, and the others are
+    wanted seldom.
+    """
+    releases = [one.name for one in remedies if one.verb == "release"]
+    wider = [one for one in remedies if one.verb == "release" and any(_holds(one.name, other) for other in releases)]
+    return [one for one in remedies if one not in wider], wider
+
+
+def _holds(name: str, other: str) -> bool:
+    """Whether one thing has another one inside: an archive its runs, a run its tasks."""
+    if as_backfill(name):
+        return other.partition("@")[0] == name.partition("@")[0] and "/" in other
+    return other.startswith((f"{name}@", f"{name}:", f"{name}/"))
 
 
 def _words(words: str, thing: str, name: str) -> str:

@@ -94,6 +94,8 @@ def _picture(visitor: Visitor, view: RunDetail, numbers: Numbers) -> tuple[Pictu
     """The graph of a run with a box for each list, and the number of boxes of a graph that is too
     large to draw (0 if it is not).
     """
+    if view.faults:
+        return None, 0  # it has no task, and its COMMIT would look as if all was well
     caller, lists = visitor.caller, lists_of(numbers)
     without_items = view.counts.tasks - sum(of.tasks for of in lists) + len(lists)
     if without_items > MOST_DRAWN:

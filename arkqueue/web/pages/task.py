@@ -20,7 +20,7 @@ from arkqueue.views.inputs import Inputs, inputs_of, scratch_of
 from arkqueue.views.tasks import AttemptView, TaskDetail
 from arkqueue.web.pages.answer import Shown, asked
 from arkqueue.web.pages.definition import frozen_text
-from arkqueue.web.pages.helping import remedies_of
+from arkqueue.web.pages.helping import nearest, remedies_of
 from arkqueue.web.pages.log import log_of, wanted_of
 from arkqueue.web.pages.visitor import Visitor
 
@@ -41,6 +41,8 @@ before them.
 """
 HINDERS: Final = frozenset(("hold", "cancel", "restart"))
 """The verbs that keep a task from continuing: none of these is the button that helps."""
+STOPS: Final = frozenset(("cancel", "restart"))
+"""The verbs that stop a task, which is of no use while it is stopping."""
 SELDOM: Final = frozenset(("hold",))
 """The verbs in the menu."""
 NO_INPUTS: Final = Inputs([], is_all=True)
@@ -60,7 +62,7 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
     )
     wanted = wanted_of(request)
     explanation = explain(caller.session, id, brief=visitor.is_anybody, seen=caller.archives())
-    remedies = remedies_of(explanation.commands, view.full_name)
+    remedies, wider = nearest(remedies_of(explanation.commands, view.full_name))
     own = {one.verb for one in remedies if one.name == view.full_name}
     of_state = [
         verb
@@ -69,6 +71,7 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
         and not (view.waived and verb[0] == "skip")
         and (view.kind != TaskKind.REPORT or verb[0] in OF_REPORT)
         and not (view.polls and verb == ("retry", "Try now"))
+        and not (view.stop and verb[0] in STOPS)
     ]
     of_run = view.full_name.partition("/")[0]
     return Shown(
@@ -84,6 +87,7 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
             "log": log_of(caller.session, request.app.state.searches, attempt, wanted) if attempt else None,
             "wanted": wanted,
             "remedies": remedies,
+            "wider": wider,
             "helps": [verb for verb in of_state if verb[0] not in SELDOM],
             "seldom": [verb for verb in of_state if verb[0] in SELDOM],
             "hinders": HINDERS,

@@ -324,6 +324,13 @@ def test_the_json_of_a_run_has_its_tasks_and_nothing_of_its_markup(operator: htt
     assert [task["full_name"] for task in item["tasks"]] == ["papers@3/tile/a"]
 
 
+def test_a_run_whose_workflow_files_have_faults_shows_no_graph(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit(faulty())
+    page = operator.get("/papers@3")
+    assert "Its workflow files have 1 fault, so it has no tasks." in said(page)
+    assert 'class="graph' not in page.text, "its COMMIT has completed"
+
+
 def test_what_a_run_used_does_not_depend_on_what_its_page_shows(operator: httpx.Client, session: Session) -> None:
     archive = an_archive(session)
     archive.commit({"fetch": "foreach: [a, b]", "index": ""})

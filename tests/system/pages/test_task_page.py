@@ -146,6 +146,43 @@ def test_a_held_task_is_released_and_a_failed_one_retried_by_the_filled_button(
     assert [one[3] for one in buttons(operator.get("/papers@2/runs")) if one[1] in ("cancel", "restart")] == [False] * 2
 
 
+def test_the_nearest_release_of_a_held_task_is_its_button_and_the_wider_ones_are_in_the_menu(
+    operator: httpx.Client, archive: AnArchive
+) -> None:
+    press(operator, "/papers", "papers", "hold")
+    archive.commit({"a": ""})
+    press(operator, "/papers", "papers", "unhold")
+    page = operator.get("/papers@2/a")
+    head, _, menu = page.text.partition('class="menu"')[2].partition("</nav>")[2].partition('class="menu"')
+    releases = re.findall(r'name="name" value="([^"]*)"><input type="hidden" name="verb" value="release"', head)
+    assert releases == ["papers@2/a"]
+    assert ("papers@2/a", "release", "Release", True) in buttons(page)
+    wider = re.findall(r'name="name" value="([^"]*)"><input type="hidden" name="verb" value="release"', menu)
+    assert wider == ["papers", "papers@2"]
+
+
+def test_a_task_that_is_stopping_is_not_stopped_again(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"a": ""})
+    archive.claim("a@2")
+    assert {verb for _, verb, _, _ in buttons(operator.get("/papers@2/a"))} >= {"cancel", "restart"}
+    archive.cancel("a@2")
+    assert not {verb for _, verb, _, _ in buttons(operator.get("/papers@2/a"))} & {"cancel", "restart"}
+    table = operator.get("/papers@2").text.partition('id="tasks"')[2]
+    assert 'value="cancel"' not in table.partition("</table>")[0]
+
+
+def test_a_long_note_is_shown_by_its_beginning(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"a": ""})
+    archive.fail("a@2")
+    press(operator, "/papers@2/a", "papers@2/a", "note", "begin " + "x" * 9000 + " end")
+    for address in ("/papers@2/a", "/papers@2"):
+        page = operator.get(address).text
+        for text in re.findall(r"begin x+<details class=\"long\".*?</details>", page, re.DOTALL):
+            assert "… and 8,710 characters more</summary>" in text
+            assert text.endswith(" end</details>")
+        assert page.count("begin x") == page.count('class="long"') > 0, address
+
+
 def test_an_attempt_that_was_deferred_has_not_failed(reader: httpx.Client, archive: AnArchive) -> None:
     archive.commit({"a": ""})
     archive.end("a@2", 75)

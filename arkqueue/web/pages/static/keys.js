@@ -230,7 +230,7 @@ function stateOf() {
   const kind = (focused?.closest(".grid") ? ".grid " : "") + focused?.localName; // a twin in the sentence above the grid comes and goes
   return {
     scrolled: all("main .scroll, main .log").map((e) => [e.scrollTop, e.scrollLeft, e.scrollTop + e.clientHeight >= e.scrollHeight - 4]),
-    opened: all("main details.more[open]").map((e) => e.id),
+    opened: all("main details:is(.more, .long)[open]").map((e) => e.id),
     focused: focused && [kind, meaning(focused), alike(kind, meaning(focused)).indexOf(focused)],
     cell: cellOf(focused ?? document.body) && placeOf(focused),
   };
