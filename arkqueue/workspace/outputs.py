@@ -29,8 +29,8 @@ _NUL = re.compile(r"(?<!\\)(\\\\)*\\u0000")
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """The outputs that a task wrote to OUTPUT. If they cannot be used, ``fault`` says why, and
-    ``values`` is empty.
+    """The outputs that a task wrote to OUTPUT. ``fault``: why there are none, or why those that
+    arkqueue itself reads are left out.
 
     A fault quotes no output, because faults stay in the log when the outputs are removed for good.
     """
@@ -143,9 +143,12 @@ def _parse_json(text: str) -> Outputs:
 
 
 def _checked(values: dict[str, Any]) -> Outputs:
-    """Check the outputs that arkqueue itself reads."""
+    """The outputs without those that arkqueue itself reads and cannot use."""
+    faults = []
     if PRIORITY in values and as_priority(values[PRIORITY]) is None:
-        return Outputs({}, f"OUTPUT: {PRIORITY} is not a whole number from {LEAST_PRIORITY} to {GREATEST_PRIORITY}")
+        faults.append(f"{PRIORITY} is not a whole number from {LEAST_PRIORITY} to {GREATEST_PRIORITY}")
+        del values[PRIORITY]
     if RETRY_AFTER in values and as_retry_after(values[RETRY_AFTER]) is None:
-        return Outputs({}, f"OUTPUT: {RETRY_AFTER} is not a number of seconds")
-    return Outputs(values)
+        faults.append(f"{RETRY_AFTER} is not a number of seconds")
+        del values[RETRY_AFTER]
+    return Outputs(values, f"OUTPUT: {'; '.join(faults)}; the other outputs count" if faults else "")

@@ -252,6 +252,17 @@ class TestOutputs:
         assert outputs.values == {}
         assert fault in outputs.fault
 
+    def test_a_wrong_value_for_arkqueue_itself_takes_no_other_output_away(self) -> None:
+        outputs = parse_outputs(b"arkqueue.retry_after=soon\narkqueue.priority=high\nark=m5\n")
+        assert outputs.values == {"ark": "m5"}
+        assert outputs.fault == (
+            "OUTPUT: arkqueue.priority is not a whole number from 0 to 1000; arkqueue.retry_after is not a number of seconds; "
+            "the other outputs count"
+        )
+        assert "soon" not in outputs.fault
+        outputs = parse_outputs(b'{"arkqueue.retry_after": true, "arkqueue.priority": 7}')
+        assert (outputs.values, bool(outputs.fault)) == ({"arkqueue.priority": 7}, True)
+
     def test_an_escaped_backslash_is_no_nul(self) -> None:
         assert parse_outputs(rb'{"a": "\\u0000"}').values == {"a": r"\u0000"}
 
