@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from arkqueue.lock_names import MARK, NotAName, evaluated, meant, needs, paths
@@ -75,8 +76,8 @@ def _evaluated(name: str, sources: dict[str, int | None], values: Values, item: 
         return found
 
     def of_item(field: str) -> str:
-        found = (json.loads(item or "null") or {}).get(field)
-        if isinstance(found, bool) or not isinstance(found, str | int | float) or found == "":
+        found = (json.loads(item or "null", parse_float=Decimal) or {}).get(field)
+        if isinstance(found, bool) or not isinstance(found, str | int | Decimal) or found == "":
             raise NotAName(
                 f"the lock {name} needs the field {field} of the item, which is neither a text nor a number, or empty"
             )

@@ -388,7 +388,7 @@ update archive set uses_lists = true where id = %(archive)s and not uses_lists;
 -- name: add_items
 -- Store the items of runs.
 insert into item (id, run_id, body)
-select * from unnest(%(id)s::bigint[], %(run_id)s::bigint[], %(body)s::jsonb[]);
+select * from unnest(%(id)s::bigint[], %(run_id)s::bigint[], %(body)s::json[]);
 
 -- name: names_ever
 -- The names of all tasks that a branch ever had.

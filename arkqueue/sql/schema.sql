@@ -647,11 +647,12 @@ create table task_name (
 );
 
 -- The items of lists, in a table of their own: the row of a task, which changes often, stays small.
+-- Not jsonb, which sorts the fields of an item.
 create sequence item_id;
 create table item (
     id          bigint primary key default nextval('item_id'),
     run_id      bigint not null,
-    body        jsonb not null
+    body        json not null
 );
 create index item_run on item (run_id);
 

@@ -12,10 +12,11 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from decimal import Decimal
+from typing import Final
 
 from arkqueue.model import LONGEST_ITEM, LONGEST_KEY, LONGEST_LIST, Item
-from arkqueue.workflow.nodes import MAX_FAULTS, Node
+from arkqueue.workflow.nodes import MAX_FAULTS, Node, Scalar
 from arkqueue.workflow.values import shown
 
 USUAL_KEYS: Final = ("key", "id", "name")
@@ -88,7 +89,7 @@ def _item(node: Node, key: str | None) -> Item:
             "is not a valid key for an item: write visible characters, without spaces at its ends, and not '.' or '..'"
         )
         raise _Faulty(place, f"foreach: {shown(text)} {fault}")
-    body = json.dumps(_plain(node), ensure_ascii=False, separators=(",", ":"))
+    body = _json(node)
     if (size := len(body.encode())) > LONGEST_ITEM:
         raise _Faulty(
             node,
@@ -120,15 +121,22 @@ def _key(node: Node, key: str | None) -> tuple[Node, str]:
     return entry.value, entry.value.text
 
 
-def _plain(node: Node) -> Any:
-    """The value of a node, as in JSON."""
-    if isinstance(node.value, list):
-        return [_plain(one) for one in node.value]
-    if isinstance(node.value, dict):
-        return {word: _plain(entry.value) for word, entry in node.value.items()}
-    if isinstance(node.value, float) and not math.isfinite(node.value):
+def _json(node: Node) -> str:
+    """The value of a node as JSON. Numbers keep all of their digits, as keys do."""
+    value = node.value
+    if isinstance(value, list):
+        return f"[{','.join(map(_json, value))}]"
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{_scalar(word)}:{_json(entry.value)}' for word, entry in value.items())}}}"
+    if not isinstance(value, float):
+        return _scalar(value)
+    if not math.isfinite(value):
         raise _Faulty(node, f"foreach: {shown(node.text)} is not a number in JSON; quote it, or write a smaller one")
-    return node.value
+    return str(Decimal(node.text))
+
+
+def _scalar(value: Scalar) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def fields_of(items: tuple[Item, ...]) -> Iterator[set[str]]:

@@ -56,6 +56,16 @@ def test_each_item_has_a_task_that_gets_the_item(archive: AnArchive) -> None:
     }
 
 
+def test_an_item_is_as_the_list_has_it(archive: AnArchive) -> None:
+    """Its fields keep their order, and its numbers all of their digits, also in the name of a lock."""
+    listed = "foreach: [{version: 1.10, b: 0.1000000000000000055511, a: [{y: null, x: é}]}]\nkey: version"
+    archive.commit({"deposit": f"{listed}\nlock: store/${{{{ item.version }}}}"})
+    (claim,) = archive.claim_some(10)
+    assert claim.item == "1.10"
+    assert claim.item_body == '{"version":1.10,"b":0.1000000000000000055511,"a":[{"y":null,"x":"é"}]}'
+    assert archive.sql("select name from lock_use") == [{"name": "store/1.10"}]
+
+
 @at_once_and_in_portions
 def test_tasks_over_the_same_list_are_connected_item_by_item(archive: AnArchive) -> None:
     archive.commit({"fetch": LIST, "store": f"{LIST}\ndepends: [fetch]"})

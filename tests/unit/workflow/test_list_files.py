@@ -55,6 +55,20 @@ def test_the_same_list_in_each_form(name: str, text: str) -> None:
     assert items(name, text) == {"a": {"id": "a", "size": "3"}, "b": {"id": "b", "size": ""}}
 
 
+@pytest.mark.parametrize(
+    ("name", "numbers", "written"),
+    [
+        ("v.json", "1.10, -0.0, 1e3, 1.5E-7, 123456789012345678.9, 7", "1.10,-0.0,1E+3,1.5E-7,123456789012345678.9,7"),
+        ("v.yaml", "1.10, +.5, 2., 0x1F, 1e3, '1.10'", '1.10,0.5,2,31,1E+3,"1.10"'),
+    ],
+)
+def test_numbers_of_items_keep_their_digits(name: str, numbers: str, written: str) -> None:
+    workflow = read(name, f'[{{"id": "a", "z": [{numbers}], "b": true}}]')
+    assert workflow.faults == ()
+    (item,) = workflow.items_of(workflow.tasks[0]) or ()
+    assert item.body == f'{{"id":"a","z":[{written}],"b":true}}'
+
+
 LONG = "x" * 2**21
 MANY = [[], {}, {"a": "b"}, -1.5, LONG[:20_000], [["c"], None]] * 1000
 
