@@ -131,7 +131,7 @@ def _in_lines(look: Look, line: Callable[[Any], str], *, err: bool = False) -> s
             continue
         is_away = False
         if number == 0 and all(run["baseline"] and not run.get("awaited") for run in runs):
-            say("no runs yet; waiting for the first", err=True)
+            say("no runs; waiting for the next one", err=True)
         for run in reversed(runs):
             for thing in _changed(run, seen, is_first=number == 0 and not run.get("awaited")):
                 say(line(thing), err=err)
@@ -232,7 +232,7 @@ def _table(runs: Sequence[Any], width: int, height: int, *, is_away: bool) -> Re
     elif more:
         table.caption = Text(f"no room for {' and '.join(more)}", style="dim")
     if not blocks:
-        table.add_row(Text("no runs yet", style="dim"), "", "", "")
+        table.add_row(Text("no runs", style="dim"), "", "", "")
     return table
 
 

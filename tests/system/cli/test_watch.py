@@ -80,7 +80,7 @@ def test_watcher_of_an_archive_without_runs_is_told_so_and_then_sees_the_first(
     archive = an_archive(session)
     process = started("watch", "papers")
     assert process.stderr is not None
-    assert process.stderr.readline() == "no runs yet; waiting for the first\n"
+    assert process.stderr.readline() == "no runs; waiting for the next one\n"
     archive.commit({"a": ""})
     assert [line(process) for _ in range(2)] == ["papers@2/a  ready", "papers@2  pending  0/1"]
     process.send_signal(signal.SIGINT)
