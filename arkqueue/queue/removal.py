@@ -88,6 +88,7 @@ def remove(
 
     logs, gone = session.retrying(mark)
     session.wake("log")
+    session.changed([row.archive_id])
     marked = session.rows("attempts_to_remove", task=task, silence=SILENCE)
     _delete(session, [attempt.id for attempt in marked if attempt.is_removed])
     holders = _vacuum(session) + _beside(session, task, log=log, outputs=outputs)
@@ -140,6 +141,7 @@ def remove_old_logs(
     removed, id = session.retrying(mark)
     entry[:] = [id]
     session.wake("log")
+    session.changed([archive])
     if not session.is_rehearsal:
         _delete(session, attempts)
     return removed
