@@ -203,7 +203,7 @@ def test_what_is_filled_in_stays_while_its_page_follows(opened: Opened, archive:
     expect(hold.get_by_placeholder("Why?")).to_have_value("Friday")
     expect(hold.locator("[name=form]")).to_have_value(key)
     page.keyboard.press("Enter")
-    page.wait_for_url("**/papers?message=live&author=&task=&state=failed*")
+    page.wait_for_url("**/papers?message=live&state=failed&columns=pdf")
 
 
 OPENINGS = """window.openings = 0;
