@@ -693,6 +693,27 @@ def test_a_log_is_scrolled_over_the_part_that_is_missing(opened: Opened, archive
 
 
 @pytest.mark.full
+def test_a_log_stays_where_its_address_or_its_reader_has_put_it(
+    opened: Opened, archive: AnArchive, session: Session
+) -> None:
+    claimed = archive.claim("index@3")
+    logs = Logs(a_gateway(session), 16 << 20, 1 << 20)
+    writer = logs.open(claimed.attempt)
+    writer.write(Stream.STDOUT, b"".join(b"%06d\n" % number for number in range(1, 1_000_001)))
+    logs.flush([writer])
+    page = opened("/papers@3/index?line=15000#L15000")
+    first = page.locator(".seen > div").first
+    expect(first).to_have_attribute("id", "L14992")  # with the lines before it, also where a pixel is several lines
+    expect(page.locator(".seen > #L15000")).to_be_in_viewport()
+    page.locator("#L14995 a").click()
+    expect(page.locator(".seen > .marked")).to_have_attribute("id", "L14995")
+    page.locator(".log").press("Home")
+    expect(first).to_have_attribute("id", "L1")
+    page.reload()
+    expect(first).to_have_attribute("id", "L1")
+
+
+@pytest.mark.full
 def test_a_long_log_is_at_its_end_scrolls_anywhere_and_follows(
     opened: Opened, archive: AnArchive, session: Session
 ) -> None:

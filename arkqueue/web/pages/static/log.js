@@ -29,7 +29,9 @@ class LogView {
     this.marked = at || (isSame ? before.marked : 0);
     if (isSame && !before.wasAtEnd) this.top = this.rowOf(before.top > before.after ? before.top + before.missing : before.top);
     else this.top = !isSame && at ? Math.max(this.rowOf(at) - 8, 1) : this.last;
+    this.wanted = this.top;
     this.place();
+    for (const act of ["wheel", "keydown", "pointerdown"]) box.addEventListener(act, () => this.wanted = null, { passive: true });
     box.addEventListener("scroll", () => this.scrolled(), { passive: true });
     box.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
     box.addEventListener("keydown", (event) => this.key(event));
@@ -44,6 +46,14 @@ class LogView {
     if (!hash) return;
     this.marked = +hash[1];
     this.top = this.rowOf(this.marked) - 8;
+    this.place();
+    this.draw();
+  }
+
+  // The browser itself scrolls to the line that the address names, while the page is loaded. It knows only the lines that are in the page: it goes too far, or elsewhere.
+  settle() {
+    if (this.wanted === null) return;
+    this.top = this.wanted;
     this.place();
     this.draw();
   }
@@ -158,10 +168,11 @@ function openLog() {
   view = box ? new LogView(box, view) : null;
 }
 
-// A page that is loaded again shows the lines that it showed, unless it showed the end.
-const seen = "log " + location.pathname + location.search;
-addEventListener("pagehide", () => { if (view) sessionStorage.setItem(seen, JSON.stringify({ of: view.of, address: view.address, total: view.total, after: view.after, missing: view.missing, top: view.top, wasAtEnd: view.isAtEnd, marked: view.marked })); });
-if (isSeenBefore && sessionStorage.getItem(seen)) view = { ...JSON.parse(sessionStorage.getItem(seen)), lines: new Map() };
+// A page that is loaded again shows the lines that it showed, unless it showed the end. A line that is chosen changes the address.
+const seen = () => "log " + location.pathname + location.search;
+addEventListener("pagehide", () => { if (view) sessionStorage.setItem(seen(), JSON.stringify({ of: view.of, address: view.address, total: view.total, after: view.after, missing: view.missing, top: view.top, wasAtEnd: view.isAtEnd, marked: view.marked })); });
+if (isSeenBefore && sessionStorage.getItem(seen())) view = { ...JSON.parse(sessionStorage.getItem(seen())), lines: new Map() };
 document.addEventListener("put", openLog);
 addEventListener("hashchange", () => view?.toHash());
+addEventListener("load", () => requestAnimationFrame(() => requestAnimationFrame(() => view?.settle())));
 openLog();
