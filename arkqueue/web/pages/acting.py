@@ -36,12 +36,11 @@ from arkqueue.web.pages.forms import Form, Meant, meant
 from arkqueue.web.pages.preview import (
     is_shown_first,
     list_run,
-    new_run,
     preview,
     preview_of_purge,
     preview_of_removal,
-    preview_of_run,
 )
+from arkqueue.web.pages.proposing import new_run, preview_of_run
 from arkqueue.web.pages.refusals import REMOVALS, filled_again, offers, partly, refusal
 from arkqueue.web.pages.visitor import Visitor, archive_of, check_form
 

@@ -16,7 +16,7 @@ from arkqueue.web.access import Caller
 from arkqueue.web.api.backfills import NewBackfill, make_backfill
 from arkqueue.web.pages.answer import HEADERS, Shown, local
 from arkqueue.web.pages.forms import Form, valid
-from arkqueue.web.pages.preview import MOST_TASKS
+from arkqueue.web.pages.proposing import MOST_TASKS
 
 SHOWN: Final = ("task", "without", "first", "last")
 """The fields of the form of a trigger, which are shown again."""

@@ -1,5 +1,5 @@
 """The preview of an action. It executes the action and rolls it back to find the states that tasks
-would have. Also the preview of the run that a trigger would make.
+would have.
 """
 
 from __future__ import annotations
@@ -11,33 +11,27 @@ from typing import Any, Final
 from arkqueue.archives.retention import purge_by_age
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
-from arkqueue.model import COMMIT, REPORT, Fault, RunId, TaskId, Trigger
+from arkqueue.model import RunId, TaskId
 from arkqueue.names import EVERY_TASK, Name, as_backfill, is_list, parse_branch, parse_name
 from arkqueue.queue.done import Done
-from arkqueue.queue.proposed import proposed
 from arkqueue.queue.purge import purge_runs
 from arkqueue.queue.removal import holders_of
 from arkqueue.states import State
 from arkqueue.views.archives import RewoundView
 from arkqueue.views.find import check_list, find_item, find_run, find_task
 from arkqueue.views.naming import task_names
-from arkqueue.views.prospects import obstacles
 from arkqueue.views.tasks import attempts
 from arkqueue.views.tasks import task as show_task
 from arkqueue.web.access import Caller
 from arkqueue.web.api.archives import Rewind, Waiver
-from arkqueue.web.api.runs import NewRun, revision_scanned, revision_wanted
 from arkqueue.web.pages.answer import Shown
 from arkqueue.web.pages.forms import Meant
 from arkqueue.web.pages.refusals import REMOVALS, offers_of, refused_tasks
-from arkqueue.workflow import from_json
 
 MOST_LOOKED_AT: Final = 20_000
 """The most tasks whose states are compared."""
 MOST_NAMED: Final = 12
 """The most tasks of one consequence that are named; the others are counted."""
-MOST_TASKS: Final = 100
-"""The most tasks of a proposed run that are listed."""
 QUESTIONS: Final = {
     "cancel": "Its unsettled tasks are canceled; running ones are stopped.",
     "assume-gone": "Its task manager is silent. Do this only if its machine is off: otherwise the task may still run there.",
@@ -372,83 +366,3 @@ def _consequences(session: Session, before: dict[int, Any], after: Sequence[Any]
         Consequence(words, len(ids), [named[id] for id in ids[:MOST_NAMED]], state)
         for (state, words), ids in groups.items()
     ]
-
-
-def preview_of_run(caller: Caller, new: NewRun, name: str, back: str) -> Shown:
-    """The run that a trigger would make. Raises the refusal that the trigger would meet."""
-    archive = caller.archive(new.archive)
-    revision, note = revision_scanned(caller.session, archive, new)
-    run = proposed(
-        caller.session, revision, names=new.tasks, without=new.without, force=new.force, approver=caller.approver
-    )
-    return Shown(
-        "preview-run.html",
-        {
-            "name": name,
-            "proposed": run,
-            "obstacles": obstacles(caller.session, archive, run.tasks),
-            "most": MOST_TASKS,
-            "note": note,
-            "chosen": new.tasks or [],
-            "without": new.without,
-            "force": new.force,
-            "back": back,
-        },
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A task that a manual run may have. ``on``: its triggers. ``waits``: its dependencies
-    according to its file.
-    """
-
-    name: str
-    on: str
-    waits: str
-    is_by_hand: bool
-
-
-def choices(
-    caller: Caller,
-    name: str,
-    chosen: Sequence[str] = (),
-    without: Sequence[str] = (),
-    between: tuple[str, str] = ("", ""),
-) -> Shown:
-    """The form of a trigger: the tasks of a revision, to choose from. ``chosen``, ``without``: the
-    choice so far. ``between``: the first and the last revision of a backfill.
-    """
-    new = new_run(name)
-    archive = caller.archive(new.archive)
-    (row,) = caller.session.rows("workflow_at", revision=revision_wanted(caller.session, archive, new))
-    found = []
-    for task in map(from_json, row.tasks):
-        waits = [
-            (f"PREV:{one.task}" if one.task else "PREV") if one.previous else one.task or "" for one in task.depends
-        ]
-        if task.name not in (COMMIT, REPORT):
-            is_by_hand = Trigger.MANUAL in task.on
-            found.append(Choice(task.name, ", ".join(task.on), ", ".join(waits), is_by_hand))
-    faults = [Fault(**fault) for fault in row.faults]
-    first, last = between
-    return Shown("trigger.html", {"name": name, "choices": found, "faults": faults, "chosen": list(chosen), "without": list(without), "first": first, "last": last})  # fmt: skip
-
-
-def new_run(name: str, tasks: Sequence[str] = (), without: Sequence[str] = (), *, force: bool = False) -> NewRun:
-    """The manual run that a form asks for: of the head of an archive or branch, or of a named
-    revision.
-    """
-    chosen = list(tasks) or None
-    if "@" not in name:
-        archive, branch = parse_branch(name)
-        return NewRun(archive=archive, branch=branch, tasks=chosen, without=list(without), force=force)
-    parsed = parse_name(name)
-    return NewRun(
-        archive=parsed.archive,
-        branch=parsed.branch,
-        revision=parsed.revision,
-        tasks=chosen,
-        without=list(without),
-        force=force,
-    )

@@ -32,7 +32,7 @@ from arkqueue.web.pages import (
     log,
     overview,
     persons,
-    preview,
+    proposing,
     reporting,
     run,
     search,
@@ -150,7 +150,7 @@ def _trigger_form(visitor: Visitor, request: Request) -> Shown:
     name = asked(request, "of")
     chosen, without = (request.query_params.getlist(one)[:MOST_FIELDS] for one in ("task", "without"))
     between = asked(request, "first"), asked(request, "last")
-    return preview.choices(visitor.at(name).caller, name, chosen, without, between)
+    return proposing.choices(visitor.at(name).caller, name, chosen, without, between)
 
 
 def _archive(visitor: Visitor, request: Request) -> Shown | Response:

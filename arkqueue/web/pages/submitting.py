@@ -54,7 +54,7 @@ from arkqueue.web.api.uploads import (
 )
 from arkqueue.web.pages.answer import HEADERS, Shown, answer, asked, refused_page, sign_in_first
 from arkqueue.web.pages.forms import valid
-from arkqueue.web.pages.preview import MOST_TASKS
+from arkqueue.web.pages.proposing import MOST_TASKS
 from arkqueue.web.pages.visitor import SignInNeeded, Visitor, check_form, check_site, visitor_of
 from arkqueue.web.problems import Refused
 
