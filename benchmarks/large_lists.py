@@ -15,7 +15,7 @@ from arkqueue import workflow
 from arkqueue.db.session import Session
 from arkqueue.model import ArchiveId, BranchId, Claim, End, Outcome, RunId, SourceFile, Workflow
 from arkqueue.queue import archives, claim, control, deletion, ending, finish, holds, pauses, planning, purge
-from arkqueue.queue.graph import change
+from arkqueue.queue.changes import change
 from benchmarks.bench import Bench, Figure, at_most, never_above, ratio_at_most
 from benchmarks.canceling import PROCESS, timed_step
 from benchmarks.lines import CHAIN, Line, a_queue

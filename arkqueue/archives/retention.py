@@ -25,7 +25,8 @@ from arkqueue.keeping import Rules, rules
 from arkqueue.model import ArchiveId
 from arkqueue.names import run_name
 from arkqueue.queue import purge
-from arkqueue.queue.graph import TOO_LONG, Graph
+from arkqueue.queue.changes import TOO_LONG
+from arkqueue.queue.graph import Graph
 from arkqueue.queue.purge import Exporter
 from arkqueue.queue.purge_batch import Gone, Kept
 from arkqueue.queue.removal import check_reason, remove_old_logs

@@ -25,7 +25,8 @@ from arkqueue.plan import Entry
 from arkqueue.plan.globs import is_guarded
 from arkqueue.plan.ledger import BY_A_GUARD
 from arkqueue.queue import ending, schedules
-from arkqueue.queue.graph import Graph, change, change_in_turn
+from arkqueue.queue.changes import change, change_in_turn
+from arkqueue.queue.graph import Graph
 from arkqueue.queue.ledger import Branch, begin
 from arkqueue.queue.limits import fit_slots
 from arkqueue.workflow import from_json

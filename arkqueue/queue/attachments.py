@@ -20,7 +20,8 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, InvalidPayload
 from arkqueue.model import MOST_ATTACHMENTS, ArchiveId, Attachment, RunId, Unneeded
 from arkqueue.names import submission_name
-from arkqueue.queue.graph import Graph, change, change_in_turn
+from arkqueue.queue.changes import change, change_in_turn
+from arkqueue.queue.graph import Graph
 from arkqueue.workflow.attachments import digest_of, misnamed
 
 ABANDONED = 24 * 3600.0

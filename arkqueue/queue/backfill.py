@@ -30,8 +30,9 @@ from arkqueue.errors import ArkqueueError, Conflict, DatabaseUnavailable, Forbid
 from arkqueue.model import ArchiveId, BranchId, Foreach, Item, RunId, Trigger
 from arkqueue.names import backfill_command, backfill_name, name_of
 from arkqueue.queue import control
+from arkqueue.queue.changes import BRIEF, TOO_LONG, change, change_in_turn
 from arkqueue.queue.done import LONGEST, MOST_TASKS, Done, Refused
-from arkqueue.queue.graph import BRIEF, TOO_LONG, Graph, change, change_in_turn
+from arkqueue.queue.graph import Graph
 from arkqueue.queue.guards import Approver, refusals, unapproved
 from arkqueue.queue.holds import (
     MOST_RUNS,

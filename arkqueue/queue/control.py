@@ -18,9 +18,10 @@ from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import SILENCE, ArchiveId, RunId, TaskId, TaskKind
 from arkqueue.names import run_name
 from arkqueue.queue import scratch
+from arkqueue.queue.changes import change
 from arkqueue.queue.done import MOST_TASKS, Done, Refused, give_way, portions
 from arkqueue.queue.finish import presume_gone
-from arkqueue.queue.graph import Graph, change
+from arkqueue.queue.graph import Graph
 from arkqueue.queue.guards import Approver, hold_again, refusals, refuse_unapproved, unapproved
 from arkqueue.queue.places import (
     archive_of_run,

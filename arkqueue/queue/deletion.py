@@ -21,9 +21,10 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import RunId, TaskKind
 from arkqueue.names import item_name, run_name
+from arkqueue.queue.changes import change
 from arkqueue.queue.control import ask_to_stop, in_portions
 from arkqueue.queue.done import MOST_TASKS, Done
-from arkqueue.queue.graph import Graph, change
+from arkqueue.queue.graph import Graph
 from arkqueue.queue.guards import Approver, hold_again, refuse_unapproved
 from arkqueue.queue.places import archive_of_run, on_run, place_of_run, refuse_deleted, task_name_of
 from arkqueue.queue.reopening import (

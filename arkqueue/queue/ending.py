@@ -26,8 +26,9 @@ from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.model import RunId
+from arkqueue.queue.changes import BRIEF, change_in_turn
 from arkqueue.queue.done import MOST_TASKS
-from arkqueue.queue.graph import BRIEF, Graph, change_in_turn
+from arkqueue.queue.graph import Graph
 from arkqueue.queue.steps import NOT_DUE, NOTE, each_archive, last_first
 from arkqueue.states import State
 

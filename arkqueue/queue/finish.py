@@ -33,8 +33,9 @@ from arkqueue.model import (
     as_priority,
     as_retry_after,
 )
+from arkqueue.queue.changes import TOO_LONG, change_in_turn
 from arkqueue.queue.claim import LEASE, Request, claim_within
-from arkqueue.queue.graph import TOO_LONG, Graph, change_in_turn
+from arkqueue.queue.graph import Graph
 from arkqueue.queue.limits import return_slots
 from arkqueue.queue.reports import close
 from arkqueue.queue.scratch import leave

@@ -29,9 +29,10 @@ from arkqueue.errors import ArchiveRefuses, Conflict, NotFound
 from arkqueue.model import ArchiveId, RunId, TaskId
 from arkqueue.names import run_name
 from arkqueue.plan.ledger import BY_ITS_FILE, HELD_WITHOUT_ENTRY
+from arkqueue.queue.changes import change
 from arkqueue.queue.control import in_portions as tasks_in_portions
 from arkqueue.queue.done import LONGEST, MOST_TASKS, Done, Refused, give_way, portions
-from arkqueue.queue.graph import Graph, change
+from arkqueue.queue.graph import Graph
 from arkqueue.queue.guards import Approver, unapproved
 from arkqueue.queue.places import (
     archive_of_run,

@@ -19,7 +19,8 @@ from arkqueue.names import parse_name
 from arkqueue.plan import BEGINNING, Draft, Entry, Known, generations, part_of
 from arkqueue.plan.ledger import BY_WORKFLOW_AUTHORS
 from arkqueue.queue import ending, schedules
-from arkqueue.queue.graph import Graph, change
+from arkqueue.queue.changes import change
+from arkqueue.queue.graph import Graph
 from arkqueue.queue.guards import WorkflowGuard
 from arkqueue.queue.storage import Branch, Content, Head, ahead_of, new_ids, read, write
 

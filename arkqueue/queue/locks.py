@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterable, Sequence
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict
 from arkqueue.model import INSTALLATION, SILENCE, ArchiveId
-from arkqueue.queue.graph import Graph, Line, change, change_in_turn, committed
+from arkqueue.queue.changes import change, change_in_turn, committed
+from arkqueue.queue.graph import Graph, Line
 
 MOST_ARCHIVES = 100
 """The most archives whose lines one transaction judges."""

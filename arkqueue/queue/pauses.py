@@ -13,7 +13,8 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Busy, Conflict
 from arkqueue.model import ArchiveId
 from arkqueue.queue.archives import offer_again
-from arkqueue.queue.graph import Graph, change, change_in_turn
+from arkqueue.queue.changes import change, change_in_turn
+from arkqueue.queue.graph import Graph
 
 MOST_ARCHIVES = 100
 """The most archives that one transaction pauses or resumes."""

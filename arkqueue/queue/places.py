@@ -12,7 +12,8 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import TaskKind
 from arkqueue.names import run_name, task_name, undelete_command
-from arkqueue.queue.graph import Graph, change
+from arkqueue.queue.changes import change
+from arkqueue.queue.graph import Graph
 
 
 def task_name_of(graph: Graph | Session, task: int) -> str:

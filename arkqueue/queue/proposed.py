@@ -15,7 +15,8 @@ from arkqueue.model import TaskKind, Trigger
 from arkqueue.names import name_of, run_name, task_in_run
 from arkqueue.plan import Draft
 from arkqueue.plan.ledger import BY_A_GUARD, BY_ITS_FILE, BY_WORKFLOW_AUTHORS, NewEdge, NewTask
-from arkqueue.queue.graph import Graph, change
+from arkqueue.queue.changes import change
+from arkqueue.queue.graph import Graph
 from arkqueue.queue.guards import Approver
 from arkqueue.queue.lock_fields import as_far_as_known
 from arkqueue.queue.triggering import Proposal, propose

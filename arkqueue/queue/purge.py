@@ -23,7 +23,7 @@ from arkqueue.db.session import Session, execute, rows
 from arkqueue.errors import Conflict
 from arkqueue.model import RunId
 from arkqueue.queue import purge_batch, submissions
-from arkqueue.queue.graph import BRIEF
+from arkqueue.queue.changes import BRIEF
 from arkqueue.queue.purge_batch import Batch, Gone, Judge, Kept, as_it_is, continue_in_steps, gone_of, is_kept
 from arkqueue.queue.removal import check_reason
 

@@ -25,8 +25,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from arkqueue.db.session import Session
 from arkqueue.names import run_name
+from arkqueue.queue.changes import TOO_LONG, change, change_in_turn
 from arkqueue.queue.done import give_way, portions
-from arkqueue.queue.graph import TOO_LONG, Graph, change, change_in_turn
+from arkqueue.queue.graph import Graph
 from arkqueue.queue.places import task_name_of
 
 log = logging.getLogger("arkqueue")

@@ -27,9 +27,10 @@ from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import RunId, TaskKind
 from arkqueue.names import EVERY_TASK, item_name, run_name, task_in_run
 from arkqueue.queue import scratch
+from arkqueue.queue.changes import change
 from arkqueue.queue.control import in_portions
 from arkqueue.queue.done import MOST_TASKS, Done, Refused
-from arkqueue.queue.graph import Graph, change
+from arkqueue.queue.graph import Graph
 from arkqueue.queue.guards import Approver, hold_again, refuse_unapproved
 from arkqueue.queue.places import archive_of_run, place_of_run, refuse_deleted, refuse_implicit, task_name_of
 from arkqueue.queue.refusals import MOST_NAMED, refuse_stopped

@@ -26,7 +26,8 @@ from arkqueue.db.session import Session, rows
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import REPORT, RunId, TaskId
 from arkqueue.names import run_name
-from arkqueue.queue.graph import Graph, change
+from arkqueue.queue.changes import change
+from arkqueue.queue.graph import Graph
 from arkqueue.queue.guards import Approver, refuse_unapproved
 from arkqueue.queue.refusals import refuse_stopped
 from arkqueue.states import UNSETTLED, State, run_state

@@ -21,7 +21,8 @@ from arkqueue.db.session import Session
 from arkqueue.errors import ArkqueueError, DatabaseUnavailable
 from arkqueue.model import Trigger, Workflow
 from arkqueue.plan import matches_branch
-from arkqueue.queue.graph import BRIEF, TOO_LONG, Graph, change_in_turn
+from arkqueue.queue.changes import BRIEF, TOO_LONG, change_in_turn
+from arkqueue.queue.graph import Graph
 from arkqueue.queue.triggering import Proposal, propose, store, store_failed
 
 log = logging.getLogger("arkqueue")

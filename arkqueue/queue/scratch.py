@@ -10,7 +10,8 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Conflict
 from arkqueue.model import SILENCE, AttemptId, Scratch, Unneeded
 from arkqueue.names import item_name, run_name
-from arkqueue.queue.graph import Graph, change, change_in_turn
+from arkqueue.queue.changes import change, change_in_turn
+from arkqueue.queue.graph import Graph
 
 PATIENCE = 0.5
 """Seconds that this module waits for busy archives. Their folders can be removed later."""

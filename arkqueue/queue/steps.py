@@ -25,8 +25,9 @@ from typing import Final
 from arkqueue.db.session import Session
 from arkqueue.errors import DatabaseUnavailable
 from arkqueue.model import RunId
+from arkqueue.queue.changes import BRIEF, TOO_LONG, change
 from arkqueue.queue.done import give_way, portions
-from arkqueue.queue.graph import BRIEF, TOO_LONG, Graph, change
+from arkqueue.queue.graph import Graph
 from arkqueue.states import State
 
 log = logging.getLogger("arkqueue")

@@ -23,7 +23,8 @@ from arkqueue.errors import Conflict
 from arkqueue.model import COMMIT, ArchiveId, Attached, Handed, Item, Key, PayloadKind, RunId, TaskId, Trigger
 from arkqueue.names import submission_name
 from arkqueue.queue import attachments
-from arkqueue.queue.graph import Graph, change
+from arkqueue.queue.changes import change
+from arkqueue.queue.graph import Graph
 from arkqueue.queue.proposed import ProposedRun, as_proposed
 from arkqueue.queue.triggering import propose, store
 

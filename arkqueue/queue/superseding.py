@@ -23,7 +23,8 @@ from itertools import groupby
 
 from arkqueue.db.session import Session
 from arkqueue.model import RunId
-from arkqueue.queue.graph import BRIEF, MOST_VICTIMS, Graph, change_in_turn
+from arkqueue.queue.changes import BRIEF, change_in_turn
+from arkqueue.queue.graph import MOST_VICTIMS, Graph
 from arkqueue.queue.steps import each_archive, last_first
 
 MOST_TASKS = MOST_VICTIMS

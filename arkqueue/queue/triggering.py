@@ -20,7 +20,8 @@ from arkqueue.model import Fault, Item, Key, TaskKind, Trigger, Workflow
 from arkqueue.names import name_of
 from arkqueue.plan import BEGINNING, MOST_ROWS, Draft, Edge, Occurrence, Plan, plan
 from arkqueue.plan.ledger import BY_WORKFLOW_AUTHORS
-from arkqueue.queue.graph import Graph, change
+from arkqueue.queue.changes import change
+from arkqueue.queue.graph import Graph
 from arkqueue.queue.guards import Approver, refuse_left_out
 from arkqueue.queue.refusals import (
     refuse_stopped,

@@ -22,8 +22,9 @@ from typing import Any
 from arkqueue.db.session import Session
 from arkqueue.errors import ArchiveRefuses, Busy, Conflict, Forbidden
 from arkqueue.model import RunId, TaskId
+from arkqueue.queue.changes import change
 from arkqueue.queue.done import LONGEST, Done, Refused, give_way
-from arkqueue.queue.graph import Graph, change
+from arkqueue.queue.graph import Graph
 from arkqueue.queue.places import archive_of_run
 
 PORTION = 200

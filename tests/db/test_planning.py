@@ -16,7 +16,8 @@ from arkqueue.errors import Busy, Conflict
 from arkqueue.model import Item, RunId, SourceFile
 from arkqueue.queue import archives, backfill, control, deletion, holds, ledger, many, planning, purge
 from arkqueue.queue.backfill import Lists
-from arkqueue.queue.graph import Graph, change
+from arkqueue.queue.changes import change
+from arkqueue.queue.graph import Graph
 from arkqueue.states import RunState
 from arkqueue.views import runs
 from arkqueue.views.doctor import examine
