@@ -9,12 +9,12 @@ transaction. docs/decisions/0001, points 5 to 8, define the meaning of each verb
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from arkqueue.db.session import Session
-from arkqueue.errors import Conflict, NotFound
+from arkqueue.errors import Conflict, Forbidden, NotFound
 from arkqueue.model import SILENCE, ArchiveId, RunId, TaskId, TaskKind
 from arkqueue.names import run_name
 from arkqueue.queue import scratch
@@ -39,6 +39,7 @@ from arkqueue.queue.reopening import (
     again_from,
     blocked,
     judge_again,
+    outdated,
     refuse_outdated,
     refuse_to_let_go_on,
     reopen,
@@ -205,41 +206,55 @@ def retry(
     """
 
     def work(graph: Graph, row: Any) -> None:
-        retry_some(graph, [row], force=force, from_start=from_start, approver=approver)
+        retry_some(graph, [row], force=force, from_start=from_start, approver=approver).unless_refused()
 
     on_task(session, task, "retry", by, work, options(force=force, from_start=from_start))
 
 
-def retry_some(graph: Graph, rows: Sequence[Any], *, force: bool, from_start: bool, approver: Approver | None) -> None:
-    """Retry locked tasks of one name in one run, like `retry`. Raises if one of them is refused."""
-    tasks = [row.id for row in rows]
-    refuse_unapproved(graph, tasks, approver)
-    for row in rows:
+def retry_some(graph: Graph, rows: Sequence[Any], *, force: bool, from_start: bool, approver: Approver | None) -> Done:
+    """Retry locked tasks of one name in one run, like `retry`. The result has the refusals. Raises
+    if all tasks are refused because of a task that comes back with some of them.
+    """
+    whys, fit = _divided(rows, {one.task: one.why for one in refusals(graph, [row.id for row in rows], approver)})
+    for row in fit:
         if row.kind != TaskKind.REPORT or row.state != State.DEFERRED:
             refuse_implicit(row, "retried")
-    refuse_stopped(graph, rows[0].archive_id)
+    if fit:
+        refuse_stopped(graph, rows[0].archive_id)
+    ended = [row for row in fit if row.state != State.DEFERRED]
+    found = {row.id: why for row in ended if (why := _why_not_retried(graph, row, force=force))}
+    whys, ended = _divided(ended, found, whys)
+    whys, ended = _divided(ended, blocked(graph, ended) if ended else {}, whys)
+    if not force and len(ended) > 1:
+        whys, ended = _divided(ended, outdated(graph, ended), whys)
+    fit = [row for row in fit if row.id not in whys]
     if from_start:
-        graph.do("start_over", tasks=tasks)
-    due = graph.ids("retry_now", tasks=[row.id for row in rows if row.state == State.DEFERRED])
-    ended = [row for row in rows if row.state != State.DEFERRED]
+        graph.do("start_over", tasks=[row.id for row in fit])
+    due = graph.ids("retry_now", tasks=[row.id for row in fit if row.state == State.DEFERRED])
     back, again = _retry_ended(graph, ended, force=force) if ended else ([], [])
     graph.follow(entering=[*due, *back], again=again)
+    return Done([row.id for row in fit], refused=[Refused(row.id, whys[row.id]) for row in rows if row.id in whys])
+
+
+Whys = dict[int, Conflict | Forbidden]
+
+
+def _divided(
+    rows: Sequence[Any], found: Mapping[int, Conflict | Forbidden], whys: Whys | None = None
+) -> tuple[Whys, list[Any]]:
+    """The refusals until now with the ``found`` ones, and the rows without a found one."""
+    return {**(whys or {}), **found}, [row for row in rows if row.id not in found]
 
 
 def _retry_ended(graph: Graph, rows: Sequence[Any], *, force: bool) -> tuple[list[int], list[int]]:
     """Take failed and canceled tasks back to waiting. Returns the tasks that come back, and the
     tasks to judge again.
     """
-    for row in rows:
-        _refuse_retry(graph, row, force=force)
     tasks, first = [row.id for row in rows], rows[0]
-    for why in blocked(graph, rows).values():
-        raise why
-    here = task_name_of(graph, first.id)
     reopened, staying = judge_again(graph, tasks)
     back = [*tasks, *reopened]
     if not force:
-        refuse_outdated(graph, first, back, f"arkqueue retry {here}")
+        refuse_outdated(graph, first, back, f"arkqueue retry {task_name_of(graph, first.id)}")
     for row in rows:
         scratch.renew(graph, row.run_id, back, task_name_of(graph, row.id), row.item, may_wait=True)
     graph.ids("retry", tasks=tasks, counts=True)
@@ -248,17 +263,18 @@ def _retry_ended(graph: Graph, rows: Sequence[Any], *, force: bool) -> tuple[lis
     return back, again
 
 
-def _refuse_retry(graph: Graph, row: Any, *, force: bool) -> None:
-    """Raise ``Conflict`` if the state of a task forbids a retry."""
+def _why_not_retried(graph: Graph, row: Any, *, force: bool) -> Conflict | None:
+    """Why the state of a task forbids a retry."""
     if row.state == State.REJECTED:
-        raise Conflict(task_name_of(graph, row.id), REJECTED, after_rejection(graph, row))
+        return Conflict(task_name_of(graph, row.id), REJECTED, after_rejection(graph, row))
     if row.state not in MOVES[Event.RETRY].sources:
         remedy = "restart it" if row.state == State.RUNNING else ""
         remedy = again_from(graph, row) if row.state == State.COMPLETED else remedy
         fault = f"is {row.state}: a failed, canceled, waived or deferred task can be retried"
-        raise Conflict(task_name_of(graph, row.id), fault, remedy)
+        return Conflict(task_name_of(graph, row.id), fault, remedy)
     if row.root_id is None and row.superseded_by is not None and not force:
-        raise Conflict(task_name_of(graph, row.id), superseded(graph, row), f"use --force, {NEWEST}")
+        return Conflict(task_name_of(graph, row.id), superseded(graph, row), f"use --force, {NEWEST}")
+    return None
 
 
 def refresh(session: Session, task: TaskId, by: str) -> None:
@@ -342,32 +358,39 @@ def skip(
     """
 
     def work(graph: Graph, row: Any) -> None:
-        skip_some(graph, [row], by, as_completed=as_completed, force=force, approver=approver)
+        skip_some(graph, [row], by, as_completed=as_completed, force=force, approver=approver).unless_refused()
 
     on_task(session, task, "skip", by, work, options(as_completed=as_completed, force=force))
 
 
 def skip_some(
     graph: Graph, rows: Sequence[Any], by: str, *, as_completed: bool, force: bool, approver: Approver | None
-) -> None:
-    """Skip locked tasks of one name in one run, like `skip`. Raises if one of them is refused."""
-    refuse_unapproved(graph, [row.id for row in rows], approver)
-    unstarted = [row.id for row in rows if row.state in MOVES[Event.SKIP].sources]
-    failed = [row for row in rows if row.state in (State.FAILED, State.REJECTED)]
-    for row in rows:
-        refuse_implicit(row, "skipped")
-        if row.id not in unstarted and row not in failed:
-            fault = f"is {row.state}: only a failed task, or one that has not started, can be skipped"
-            remedy = "cancel it first" if row.state == State.RUNNING else ""
-            raise Conflict(task_name_of(graph, row.id), fault, remedy)
+) -> Done:
+    """Skip locked tasks of one name in one run, like `skip`. The result has the refusals. Raises if
+    all tasks are refused because of a task that comes back with some of them.
+    """
+    whys, fit = _divided(rows, {one.task: one.why for one in refusals(graph, [row.id for row in rows], approver)})
+    found = {row.id: why for row in fit if (why := _why_not_skipped(graph, row))}
+    whys, fit = _divided(fit, found, whys)
+    unstarted = [row.id for row in fit if row.state in MOVES[Event.SKIP].sources]
     if unstarted:
         skipped = graph.ids("skip", tasks=unstarted, by=by, as_completed=as_completed)
         if as_completed:
             stand_alone(graph, skipped)
         graph.follow(skipped)
-    if failed:
+    if failed := [row for row in fit if row.id not in unstarted]:
         _waive(graph, failed, by, as_completed=as_completed, force=force)
     refuse_to_let_go_on(graph, rows[0].archive_id)
+    return Done([row.id for row in fit], refused=[Refused(row.id, whys[row.id]) for row in rows if row.id in whys])
+
+
+def _why_not_skipped(graph: Graph, row: Any) -> Conflict | None:
+    """Why the state of a task forbids to skip it."""
+    refuse_implicit(row, "skipped")
+    if row.state in MOVES[Event.SKIP].sources or row.state in (State.FAILED, State.REJECTED):
+        return None
+    fault = f"is {row.state}: only a failed task, or one that has not started, can be skipped"
+    return Conflict(task_name_of(graph, row.id), fault, "cancel it first" if row.state == State.RUNNING else "")
 
 
 def skip_until(

@@ -51,10 +51,10 @@ class Done:
         self.left += more.left
 
     def unless_refused(self) -> Done:
-        """Return this result; if the verb did nothing, raise the first refusal, with the others
-        (``ArkqueueError.others``).
+        """Return this result; if the verb refused everything, raise the first refusal, with the
+        others (``ArkqueueError.others``).
         """
-        if self.refused and not (self.tasks or self.skipped):
+        if self.refused and not (self.tasks or self.skipped or self.left):
             why, *others = (refused.why for refused in self.refused)
             more = "1 more task is" if len(others) == 1 else f"{len(others)} more tasks are"
             error = type(why)(why.thing, f"{why.fault}; {more} refused" if others else why.fault, why.remedy)

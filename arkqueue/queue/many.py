@@ -115,14 +115,13 @@ def refreshing(by: str) -> Step:
     return _remembered("refresh", by, "", refresh_some)
 
 
-def _remembered(verb: str, by: str, note: str, work: Callable[[Graph, Sequence[Any]], None]) -> Step:
-    """A step with an audit log entry for each task."""
+def _remembered(verb: str, by: str, note: str, work: Callable[[Graph, Sequence[Any]], Done | None]) -> Step:
+    """A step with an audit log entry for each task. ``work`` may return the refusals of tasks."""
 
     def act(graph: Graph, rows: Sequence[Any]) -> Done:
-        work(graph, rows)
-        tasks = [row.id for row in rows]
-        graph.do("remember_of_tasks", by=by, verb=verb, tasks=tasks, note=note)
-        return Done(tasks)
+        done = work(graph, rows) or Done([row.id for row in rows])
+        graph.do("remember_of_tasks", by=by, verb=verb, tasks=done.tasks, note=note)
+        return done
 
     return together(act)
 

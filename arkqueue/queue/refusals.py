@@ -8,6 +8,7 @@ raises and changes nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from arkqueue.errors import ArchiveRefuses, Busy, Conflict
 from arkqueue.model import Key, Trigger
@@ -36,19 +37,30 @@ def refuse_overwriting(
     ``tasks``: the name, item, number and run of each. ``remedy``: the remedy for the message.
     ``cause``: the trigger of a run that is not stored yet.
     """
+    if later := completed_after(graph, branch, tasks, cause, most=MOST_NAMED + 1):
+        raise overwrites(here, later, remedy)
+
+
+def completed_after(
+    graph: Graph,
+    branch: int,
+    tasks: Sequence[tuple[str, str, int, int]],
+    cause: Trigger | None = None,
+    *,
+    most: int,
+) -> list[Any]:
+    """The completions of some tasks at later places, the latest first. As in `refuse_overwriting`."""
     if not tasks:
-        return
+        return []
     names, items, numbers, runs = (list(column) for column in zip(*tasks, strict=True))
     told = {"names": names, "items": items, "numbers": numbers, "runs": runs, "cause": cause and str(cause)}
-    later = graph.rows("completed_after", branch=branch, most=MOST_NAMED + 1, **told)
-    if later:
-        named = ", ".join(map(task_name, later[:MOST_NAMED]))
-        named += " and more" if len(later) > MOST_NAMED else ""
-        raise Conflict(
-            here,
-            f"would replace the work of later revisions: {named} completed",
-            remedy,
-        )
+    return graph.rows("completed_after", branch=branch, most=most, **told)
+
+
+def overwrites(here: str, later: Sequence[Any], remedy: str) -> Conflict:
+    """The refusal of tasks that would replace the work of these ``later`` completions."""
+    named = ", ".join(map(task_name, later[:MOST_NAMED])) + (" and more" if len(later) > MOST_NAMED else "")
+    return Conflict(here, f"would replace the work of later revisions: {named} completed", remedy)
 
 
 def refuse_unplanned(graph: Graph, here: str, branch: int) -> None:
@@ -82,10 +94,27 @@ def refuse_superseded(
     """Raise ``Conflict`` if a later task that cancels one of these has fired (design 5.11).
     ``attempts``: by key. ``cause``: the trigger of a run that is not stored yet.
     """
+    for row in superseders(graph, branch, number, run, attempts, cause, most=1):
+        raise is_superseded(here, row)
+
+
+def superseders(
+    graph: Graph,
+    branch: int,
+    number: int,
+    run: int,
+    attempts: Mapping[Key, int],
+    cause: Trigger | None = None,
+    *,
+    most: int,
+) -> list[Any]:
+    """The later tasks that cancel some of these. As in `refuse_superseded`."""
     names, items = [key.name for key in attempts], [key.item for key in attempts]
-    told = {"names": names, "items": items, "attempts": list(attempts.values())}
-    later = graph.rows("superseders", branch=branch, number=number, run=run, cause=cause and str(cause), **told)
-    if later:
-        row = later[0]
-        fault = f"{row.name} is superseded by {row.by} of revision {row.number}"
-        raise Conflict(here, fault, "use --force, or start it at the newest revision")
+    told = {"names": names, "items": items, "attempts": list(attempts.values()), "cause": cause and str(cause)}
+    return graph.rows("superseders", branch=branch, number=number, run=run, most=most, **told)
+
+
+def is_superseded(here: str, row: Any) -> Conflict:
+    """The refusal of a task that a row of ``superseders`` supersedes."""
+    fault = f"{row.name} is superseded by {row.by} of revision {row.number}"
+    return Conflict(here, fault, "use --force, or start it at the newest revision")

@@ -19,7 +19,17 @@ from arkqueue.names import PURGED, item_name, run_name, task_name, undelete_comm
 from arkqueue.queue.graph import Graph
 from arkqueue.queue.guards import hold_again
 from arkqueue.queue.places import task_name_of
-from arkqueue.queue.refusals import GO_BACK, MOST_NAMED, refuse_overwriting, refuse_stopped, refuse_superseded
+from arkqueue.queue.refusals import (
+    GO_BACK,
+    MOST_NAMED,
+    completed_after,
+    is_superseded,
+    overwrites,
+    refuse_overwriting,
+    refuse_stopped,
+    refuse_superseded,
+    superseders,
+)
 from arkqueue.queue.reports import keep
 from arkqueue.states import State
 
@@ -133,6 +143,26 @@ def refuse_to_let_go_on(graph: Graph, archive: int) -> None:
             refuse_stopped(graph, archive)
         except ArchiveRefuses as why:  # other tasks, with which nothing goes on, may be skipped
             raise Conflict(why.thing, why.fault, why.remedy) from None
+
+
+def outdated(graph: Graph, rows: Sequence[Any]) -> dict[int, Conflict]:
+    """The reasons why some tasks of one run cannot be retried without force: later revisions have
+    superseded them, or completed them (design 5.11, 5.19). Says less than `refuse_outdated`, which
+    looks at all tasks that come back, and costs the same for many tasks as for one.
+    """
+    first, by_key = rows[0], {(row.name, row.item): row for row in rows}
+    reasons: dict[int, Conflict] = {}
+    attempts = {Key(row.name, row.item): row.attempts for row in rows}
+    for later in superseders(graph, first.branch_id, first.number, first.run, attempts, most=len(rows)):
+        row = by_key[later.name, later.item]
+        reasons.setdefault(row.id, is_superseded(task_name_of(graph, row.id), later))
+    keys = [Key(row.name, row.item) for row in rows if row.program and row.kind == TaskKind.ORDINARY]
+    places = [(*key, first.number, first.run) for key in keys]
+    for later in completed_after(graph, first.branch_id, places, most=len(rows)):
+        row = by_key[later.name, later.item]
+        here = task_name_of(graph, row.id)
+        reasons.setdefault(row.id, overwrites(here, [later], GO_BACK.format(f"arkqueue retry {here} --force")))
+    return reasons
 
 
 def refuse_outdated(graph: Graph, row: Any, again: Sequence[int], command: str) -> None:

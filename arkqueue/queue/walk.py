@@ -4,8 +4,10 @@ Tasks of one name, such as the items of a list, do not depend on each other. Up 
 share a transaction. Tasks of different names have a transaction each, in the order of the workflow
 files, so each sees the changes of those before it. No archive is locked for long.
 
-A refused task stays unchanged, and the others go on: a refused portion is divided until the refused
-tasks are alone. A command acts for at most `LONGEST` seconds, and returns the number of tasks that
+A refused task stays unchanged, and the others go on. A step tells which tasks it refuses; where it
+refuses a whole portion because of some tasks, the portion is divided, after the other portions of
+the name, until these are alone. Between two steps, other commands on the archive get their turn. A
+command acts for at most `LONGEST` seconds, and returns the number of tasks that
 it has not reached. The same command, given again, also after a crash, continues. The command ends
 if a person cancels or deletes the run meanwhile, so it does not undo that.
 """
@@ -14,9 +16,9 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any
 
 from arkqueue.db.session import Session
@@ -109,40 +111,44 @@ def walk(
     archive = archive_of_run(session, run)
     done = Done()
     candidates = list(filter(concerns, session.rows("tasks_to_act_on", run=run, item=item)))
-    waiting = deque(_portions(candidates[::-1] if last_first else candidates, step.most))
-    left = len(candidates)
-    while waiting and not done.left:
-        some = waiting.popleft()
-        if time.monotonic() > end:
-            done.left = left
-            break
-        try:
-            found = step.act(session, archive, concerns, some)
-        except (Busy, ArchiveRefuses):
-            # The result has the tasks that were done until now; the others stay as they are.
-            if not (done.tasks or done.skipped or done.refused):
-                raise
-            done.left = left
-        except (Conflict, Forbidden) as why:
-            if len(some) > 1:
-                half = len(some) // 2
-                waiting.extendleft([some[half:], some[:half]])
-                continue
-            done.refused.append(Refused(some[0].id, why))
-        else:
-            if found.left:
-                found = Done(left=left)
-            done.add(found)
-        left -= len(some)
-        if waiting and len(some) > 1 and not done.left:
-            give_way()
+    if last_first:
+        candidates.reverse()
+    left, has_begun = len(candidates), False
+    for _, of_name in groupby(candidates, lambda row: row.name):
+        waiting = deque(_batched(of_name, step.most))
+        while waiting and not done.left:
+            some = waiting.popleft()
+            if time.monotonic() > end:
+                done.left = left
+                break
+            if has_begun:
+                give_way()
+            has_begun = True
+            try:
+                found = step.act(session, archive, concerns, some)
+            except (Busy, ArchiveRefuses):
+                # The result has the tasks that were done until now; the others stay as they are.
+                if not (done.tasks or done.skipped or done.refused):
+                    raise
+                done.left = left
+            except (Conflict, Forbidden) as why:
+                if len(some) > 1:  # after the other portions, of which more may be accepted
+                    waiting += _batched(some, -(-len(some) // 2))
+                    continue
+                done.refused.append(Refused(some[0].id, why))
+            else:
+                if found.left:
+                    found = Done(left=left)
+                done.add(found)
+            left -= len(some)
+    place = {row.id: n for n, row in enumerate(candidates)}
+    done.tasks.sort(key=place.__getitem__)
+    done.refused.sort(key=lambda one: place[one.task])
     return done
 
 
-def _portions(candidates: Sequence[Any], most: int) -> list[Sequence[Any]]:
-    """Consecutive tasks of one name, at most ``most`` in each portion."""
-    portions: list[Sequence[Any]] = []
-    for _, of_name in groupby(candidates, lambda row: row.name):
-        rows = list(of_name)
-        portions += [rows[start : start + most] for start in range(0, len(rows), most)]
-    return portions
+def _batched(rows: Iterable[Any], most: int) -> Iterator[list[Any]]:
+    """Rows in portions of at most ``most``."""
+    left = iter(rows)
+    while some := list(islice(left, most)):
+        yield some

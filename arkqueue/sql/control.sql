@@ -358,7 +358,7 @@ order by c.highest_number desc, c.highest_run desc, c.name limit %(most)s;
 -- Later tasks whose `cancels` have fired and that cancel tasks of these names and items at a place
 -- (design 5.11). `cause`: the trigger of a run that is to be made at this place; null: the run
 -- exists.
-select n.name, f.number, f.run, f.name as by
+select n.name, n.item, f.number, f.run, f.name as by
 from unnest(%(names)s::text[], %(items)s::text[], %(attempts)s::int[]) n(name, item, attempts)
 join task f on f.branch_id = %(branch)s and f.fired and (f.number, f.run) > (%(number)s, %(run)s) and f.run_id <> all(array(select run_id from purging))
 join definition d on d.id = f.definition_id
@@ -366,7 +366,7 @@ cross join jsonb_to_recordset(d.cancels) as c(name text, here boolean, unstarted
 where not c.here and c.name = n.name and (f.item = n.item or f.item = '' or n.item = '') and not (c.unstarted and n.attempts > 0)
   and (coalesce(%(cause)s::text, (select o.trigger from run o where o.branch_id = %(branch)s and o.number = %(number)s and o.run = %(run)s)) <> 'submission'
        or f.item = n.item and (select g.trigger from run g where g.id = f.run_id) = 'submission')
-order by f.number, f.run limit 20;
+order by f.number, f.run limit %(most)s;
 
 -- name: tasks_to_act_on
 -- The tasks that an action on a run or on an item may concern, in the order of the workflow files;

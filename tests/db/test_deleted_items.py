@@ -381,7 +381,7 @@ def test_a_report_tells_nothing_of_a_deleted_item_and_the_earlier_one_stays(item
     assert made.changes == 3, "the index, and two tasks that are gone"
     now = report(session, items.run)
     assert (now.counts.tasks, now.counts.failed) == (3, 0)
-    assert [(task.name, task.item) for task in now.tasks] == [("fetch", "y"), ("check", "y"), ("index", "")]
+    assert [(task.name, task.item) for task in now.tasks] == [("index", ""), ("fetch", "y"), ("check", "y")]
     assert not runs.run(session, items.run).changed_since_report
 
 

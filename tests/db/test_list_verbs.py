@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from arkqueue.errors import Conflict, Forbidden
 from arkqueue.model import ArchiveId, RunId
 from arkqueue.queue import archives, control, holds, lists, many, walk
 from arkqueue.queue.done import Done
+from arkqueue.queue.graph import Graph
 from arkqueue.queue.guards import Approver
 from tests.builders import AnArchive, an_archive
 
@@ -106,6 +109,62 @@ def test_a_refused_item_stays_as_it_is_and_the_others_of_its_transaction_go_on(s
     assert done.refused[0].why.thing == "papers@2/fetch/d"
     assert "would replace the work of later revisions" in done.refused[0].why.fault
     assert archive.state("fetch/d@2") == "failed"
+
+
+def test_what_may_go_on_is_reached_before_refused_items_are_divided(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task behind the items, which comes back with them, keeps them from being retried. The time for
+    the command ends while they are being divided.
+    """
+    archive = a_list(session)
+    archive.fail(*(f"fetch/{key}@2" for key in "abcdefg"))
+    monkeypatch.setattr(walk, "PORTION", 4)
+    tried: list[list[str]] = []
+
+    def refuse_some(_graph: Graph, rows: Sequence[Any], **_options: Any) -> Done:
+        tried.append([row.item for row in rows])
+        if any(row.item in "abc" for row in rows):
+            raise Conflict("an item", "is refused")
+        return Done([row.id for row in rows])
+
+    monkeypatch.setattr(many, "retry_some", refuse_some)
+    ways: list[str] = []
+    monkeypatch.setattr(walk, "give_way", lambda: ways.append("a way"))
+    done = many.retry_failed(session, RunId(archive.run_id(2)), "ann")
+    pieces = ["".join(items) for items in tried]
+    assert pieces == ["abcd", "efg", "ab", "cd", "a", "b", "c", "d"]
+    assert done.tasks == [archive.task(f"fetch/{key}@2") for key in "defg"]
+    assert [one.task for one in done.refused] == [archive.task(f"fetch/{key}@2") for key in "abc"]
+    assert len(ways) == len(tried) - 1, "other commands get their turn, also after a refusal"
+
+
+def test_a_step_tells_all_items_that_later_revisions_have_completed_at_once(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = an_archive(session)
+    archive.commit({"fetch": LIST})
+    archive.fail(*(f"fetch/{key}@2" for key in "abcdefg"))
+    archive.commit({"fetch": "foreach: [a, b, c, d, e]"})
+    archive.run(*(f"fetch/{key}@3" for key in "abcde"))
+    steps: list[str] = []
+    change = walk.change
+    monkeypatch.setattr(walk, "change", lambda *words: (steps.append("a step"), change(*words))[1])
+    done = many.retry_failed(session, RunId(archive.run_id(2)), "ann")
+    assert (len(done.tasks), len(done.refused), len(steps)) == (2, 5, 1)
+    assert {one.why.fault.partition(":")[0] for one in done.refused} == {"would replace the work of later revisions"}
+
+
+def test_refusals_alone_do_not_hide_what_the_time_did_not_suffice_for(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = a_list(session, require_approval=("fetch",))
+    clock = [0.0]
+    monkeypatch.setattr(walk, "PORTION", 3)
+    monkeypatch.setattr(walk, "give_way", lambda: clock.append(walk.LONGEST + 1))
+    monkeypatch.setattr(walk, "time", SimpleNamespace(monotonic=lambda: clock[-1]))
+    done = lists.act(session, RunId(archive.run_id(2)), "fetch", [], "skip", many.skipping("ann", None))
+    assert (done.tasks, len(done.refused), done.left) == ([], 6, 1)
 
 
 def test_a_stopped_archive_refuses_a_verb_on_many_once(session: Session) -> None:

@@ -62,24 +62,43 @@ class Verbs(Looking):
         run = self.run(key)
         if run.deleted:
             raise Refused(Reason.GONE)
-        refusals: list[Refused] = []
+        refusals: dict[Task, Refused] = {}
         is_done = False
         failed = [task for task in run.shown if self._has_failed(task)]
-        left = [list(of_name) for _, of_name in groupby(failed, lambda task: task.name)]
-        while left:
-            some = [task for task in left.pop(0) if self._has_failed(task)]
-            try:
-                if some:
-                    self._retry(some)
-                    is_done = True
-            except Refused as refused:
-                if len(some) == 1:
-                    refusals.append(refused)
-                else:
-                    left[:0] = [some[: len(some) // 2], some[len(some) // 2 :]]
+        for _, of_name in groupby(failed, lambda task: task.name):
+            left = [list(of_name)]
+            while left:
+                some = left.pop(0)
+                refused = {task: why for task in some if self._has_failed(task) and (why := self._refusal(task))}
+                fit = [task for task in some if self._has_failed(task) and task not in refused]
+                try:
+                    if fit:
+                        self._retry(fit)
+                        is_done = True
+                    refusals |= refused
+                except Refused as why:
+                    half = -(-len(some) // 2)
+                    if len(some) == 1:
+                        refusals[some[0]] = why
+                    else:
+                        left += [some[:half], some[half:]]
         if not is_done:
-            raise refusals[0] if refusals else Refused(Reason.NOTHING)
+            raise next((refusals[task] for task in failed if task in refusals), Refused(Reason.NOTHING))
         return self._follow(before)
+
+    def _refusal(self, task: Task) -> Refused | None:
+        """Why a failed task is refused, whatever comes back with it."""
+        try:
+            self._refuse_unapproved([task])
+            if by := [edge.source.key for edge in task.into if skips(edge)]:
+                raise Refused(Reason.BLOCKED, *by)
+            if by := [one.key for one in self._superseders(task.run, task.key.inside, bool(task.attempts))]:
+                raise Refused(Reason.SUPERSEDED, *by)
+            if by := self._completed_after(task.run, task.key.inside):
+                raise Refused(Reason.OVERWRITES, *by)
+        except Refused as why:
+            return why
+        return None
 
     def _has_failed(self, task: Task) -> bool:
         return task.state is State.FAILED and not task.waived
