@@ -220,6 +220,8 @@ def _show_run(
         if page is not None and page["next"] is not None:
             say(f"there are more items: --after {page['next']}", err=True)
     _show_deeds(run["deeds"])
+    if run["earlier_deeds"]:
+        say("Earlier entries are in the audit log (/-/audit-log on the pages).")
 
 
 def _attachments(there: Any) -> str:

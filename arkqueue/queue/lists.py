@@ -13,10 +13,11 @@ from functools import partial
 from typing import Any
 
 from arkqueue.db.session import Session
+from arkqueue.errors import Conflict
 from arkqueue.model import RunId
-from arkqueue.names import list_name, run_name
+from arkqueue.names import item_name, list_name, run_name
 from arkqueue.queue import control, deletion, holds
-from arkqueue.queue.done import Done
+from arkqueue.queue.done import Done, Refused
 from arkqueue.queue.graph import Graph
 from arkqueue.queue.guards import Approver, refusals
 from arkqueue.queue.many import act_on_run, concerns, may_come_back
@@ -99,13 +100,25 @@ def prioritize(session: Session, run: RunId, name: str, states: Collection[State
 def delete(
     session: Session, run: RunId, name: str, states: Collection[State], by: str, approver: Approver | None = None
 ) -> Done:
-    """Delete the items of a list, each with all of its tasks."""
+    """Delete the items of a list, each with all of its tasks. Refuses items whose key also belongs to
+    another list of the run, because the tasks there would be deleted, too.
+    """
 
     def step(graph: Graph, rows: Sequence[Any]) -> Done:
-        deletion.delete_items(graph, run, [row.item for row in rows], by, approver)
-        return Done(_ids(rows))
+        refused = [_of_other_list(graph, run, row) for row in graph.rows("in_other_lists", tasks=_ids(rows))]
+        kept = {one.task for one in refused}
+        if fit := [row for row in rows if row.id not in kept]:
+            deletion.delete_items(graph, run, [row.item for row in fit], by, approver)
+        return Done(_ids(fit), refused=refused)
 
     return act(session, run, name, states, "delete", together(step))
+
+
+def _of_other_list(graph: Graph, run: RunId, row: Any) -> Refused:
+    """The refusal to delete an item with its list. ``row``: from ``in_other_lists``."""
+    here = item_name(graph.rows("place_of_run", run=run)[0], row.item)
+    fault = f"has also tasks of another list, such as {row.other}, which a deletion would delete, too"
+    return Refused(row.id, Conflict(here, fault, f"To delete them all: arkqueue delete {shlex.quote(here)}"))
 
 
 def _ids(rows: Sequence[Any]) -> list[int]:

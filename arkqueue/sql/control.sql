@@ -494,6 +494,13 @@ select id, item, deleted from task where run_id = %(run)s and item = any(%(items
 -- The tombstone of an item.
 select deleted_at, deleted_by, tasks from deleted_item where run_id = %(run)s and item = %(item)s;
 
+-- name: in_other_lists
+-- The given tasks of one run whose item has also tasks of another list, each with the name of such
+-- a task.
+select t.id, t.item, min(o.name) as other
+from task t join task o on o.run_id = t.run_id and o.item = t.item and o.kind = 'ordinary' and o.item_id <> t.item_id
+where t.id = any(%(tasks)s::bigint[]) group by t.id, t.item order by t.id;
+
 -- name: delete_items
 -- Turn items into tombstones. `tasks`: the tasks that the deletion canceled or waived, which
 -- `undelete_item` brings back.

@@ -580,8 +580,8 @@ select count(processor_seconds)::int as attempts, sum(processor_seconds) as proc
 from attempt where task_id = any(array(select id from task t where t.run_id = %(run)s and t.attempts > 0 and not t.deleted and (%(item)s::text is null or t.item = %(item)s)));
 
 -- name: show_deeds
--- The audit log entries about tasks, or about runs and their tasks, oldest first; also the entries
--- about a whole run, backfill or archive that hold these tasks, or that released them last.
+-- The newest audit log entries about tasks, or about runs and their tasks; also the entries about a
+-- whole run, backfill or archive that hold these tasks, or that released them last.
 -- `is_of_run`: about a whole run, `is_of_archive`: about a whole archive.
 select d.at, d.by, d.verb, t.name, t.item, d.note, a.name as archive, b.name as branch, b.main, run.number, run.run,
        d.task_id is null and d.run_id is not null as is_of_run, d.task_id is null and d.run_id is null as is_of_archive
@@ -589,7 +589,7 @@ from deed d left join task t on t.id = d.task_id left join run on run.id = d.run
 where d.task_id = any(%(tasks)s::bigint[]) or d.run_id = any(%(runs)s::bigint[])
    or d.id = any(array(select unnest(array[h.hold_id, h.release_id]) from task h where h.id = any(%(tasks)s::bigint[])
                        union select unnest(array[h.hold_id, h.release_id]) from task h where h.run_id = any(%(runs)s::bigint[])))
-order by d.id;
+order by d.id desc limit %(most)s;
 
 -- name: audit_log
 -- A page of the audit log, the newest entry first; `archives`: of these archives only. `hidden`:

@@ -27,7 +27,7 @@ from arkqueue.views.lists import listed, tasks_of
 from arkqueue.views.naming import names_within
 from arkqueue.views.reports import ReportView, reports
 from arkqueue.views.rows import view_of
-from arkqueue.views.tasks import DeedView, TaskView, deeds, views_of
+from arkqueue.views.tasks import MOST_DEEDS, DeedView, TaskView, deeds, views_of
 
 MOST_LOOKED_AT = 2000
 """The most runs whose state is computed for one page of a list that is filtered by state."""
@@ -203,6 +203,8 @@ class RunDetail(RunView):
     ``expected``: the expected start and end of its tasks, by name, if known. ``ends``: the expected
     end of all tasks that are left.
 
+    ``deeds``: the newest 50 audit log entries. ``earlier_deeds``: true if there are earlier ones.
+
     Of a list with more than 100 items, ``tasks`` has the first item in each state, and ``lists``
     the numbers. ``/runs/{id}/items`` has all. ``used``: the resources of all its attempts; None:
     not known, as for a run of more than 10,000 tasks.
@@ -212,6 +214,7 @@ class RunDetail(RunView):
     lists: list[ListView]
     edges: list[EdgeView]
     deeds: list[DeedView]
+    earlier_deeds: bool
     reports: list[ReportView]
     scratch: list[ScratchView]
     attachments: AttachmentsView | None
@@ -355,7 +358,7 @@ def run(session: Session, run: RunId, item: str | None = None) -> RunDetail:
     tasks = shown.rows
     names = names_within(tasks, [view])
     left = [row.id for row in tasks if row.settled_at is None and row.kind == TaskKind.ORDINARY]
-    times = expected_of(session, left)
+    times, done = expected_of(session, left), deeds(session, runs=[run])
     beside = session.rows("runs_of_revision", branch=rows[0].branch_id, number=rows[0].number)
     return view_of(
         view,
@@ -363,7 +366,8 @@ def run(session: Session, run: RunId, item: str | None = None) -> RunDetail:
         tasks=views_of(session, tasks, [view], names),
         lists=shown.lists.get(run, []),
         edges=edges_of(session, run, tasks, names, item, are_all=not shown.lists and item != ""),
-        deeds=deeds(session, runs=[run]),
+        deeds=done[-MOST_DEEDS:],
+        earlier_deeds=len(done) > MOST_DEEDS,
         expected={names[id]: one for id, one in times.items()},
         ends=max(one.end for one in times.values())
         if times and len(times) == len(left) and item is None and not shown.lists

@@ -24,6 +24,8 @@ _STATES = {str(state): state for state in State}
 """Members of enumerations by their names in PostgreSQL. Faster than the enumeration itself: a page
 has a thousand of them.
 """
+MOST_DEEDS = 50
+"""The most audit log entries that are shown with a run or a task."""
 MOST_PAIRS = 100
 """The most waits for skipped tasks of a page that are followed."""
 MOST_BEHIND = 100
@@ -282,7 +284,7 @@ def task(session: Session, task: TaskId) -> TaskDetail:
         retry_count=row.retries,
         definition=definition[0].body if definition and isinstance(definition[0].body, dict) else None,
         history=attempts(session, task),
-        deeds=deeds(session, tasks=[task]),
+        deeds=deeds(session, tasks=[task])[-MOST_DEEDS:],
         expected=expected_of(session, [task]).get(task) if view.state not in SETTLED else None,
     )
 
@@ -309,11 +311,13 @@ def attempt(session: Session, attempt: AttemptId) -> AttemptView:
 
 
 def deeds(session: Session, *, tasks: Sequence[TaskId] = (), runs: Sequence[RunId] = ()) -> list[DeedView]:
-    """The audit log entries of tasks, or of runs and their tasks."""
-    rows = session.rows("show_deeds", tasks=list(tasks) or None, runs=list(runs) or None)
+    """The newest audit log entries of tasks, or of runs and their tasks, oldest first: up to
+    `MOST_DEEDS`, and one more if there are more.
+    """
+    rows = session.rows("show_deeds", tasks=list(tasks) or None, runs=list(runs) or None, most=MOST_DEEDS + 1)
     return [
         DeedView(at=row.at, by=row.by, verb=row.verb, task=_in_run(row), of=_of_whole(row, runs), note=row.note)
-        for row in rows
+        for row in reversed(rows)
     ]
 
 

@@ -13,10 +13,11 @@ from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Forbidden
 from arkqueue.model import ArchiveId, RunId
-from arkqueue.queue import archives, control, holds, lists, many, walk
+from arkqueue.queue import archives, control, deletion, holds, lists, many, walk
 from arkqueue.queue.done import Done
 from arkqueue.queue.graph import Graph
 from arkqueue.queue.guards import Approver
+from arkqueue.views import runs, tasks
 from tests.builders import AnArchive, an_archive
 
 LIST = "foreach: [a, b, c, d, e, f, g]"
@@ -167,6 +168,23 @@ def test_refusals_alone_do_not_hide_what_the_time_did_not_suffice_for(
     assert (done.tasks, len(done.refused), done.left) == ([], 6, 1)
 
 
+def test_the_deletion_of_a_list_leaves_the_items_of_another_list_alone(session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"fetch": "foreach: [a, b]", "store": "foreach: [a, b]\ndepends: [fetch]", "other": "foreach: [b, c]"})  # fmt: skip
+    run = RunId(archive.run_id(2))
+    done = lists.delete(session, run, "store", [], "ann")
+    assert done.tasks == [archive.task("store/a@2")]
+    assert [one.task for one in done.refused] == [archive.task("store/b@2")]
+    why = done.refused[0].why
+    assert str(why) == (
+        "papers@2/*/b: has also tasks of another list, such as other, which a deletion would delete, too. "
+        "To delete them all: arkqueue delete 'papers@2/*/b'"
+    )
+    assert archive.state("other/b@2") == "ready"
+    deletion.delete_item(session, run, "b", "ann")
+    assert archive.state("other/b@2") == "canceled"
+
+
 def test_a_stopped_archive_refuses_a_verb_on_many_once(session: Session) -> None:
     archive = a_list(session)
     archive.fail(*(f"fetch/{key}@2" for key in "abcdefg"))
@@ -231,3 +249,14 @@ def test_the_tasks_of_a_run_are_read_once_however_many_the_verb_acts_on(
     monkeypatch.setattr(Session, "rows", counted)
     assert len(many.skip_run(session, RunId(archive.run_id(2)), "ann").tasks) == 7, "the others are skipped with them"
     assert asked["tasks_to_act_on"] == 1
+
+
+def test_a_run_shows_its_newest_audit_log_entries(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = a_list(session)
+    on_list(archive, "skip")
+    run = RunId(archive.run_id(2))
+    assert (len(runs.run(session, run).deeds), runs.run(session, run).earlier_deeds) == (7, False)
+    for module in (tasks, runs):
+        monkeypatch.setattr(module, "MOST_DEEDS", 3)
+    shown = runs.run(session, run)
+    assert ([deed.task for deed in shown.deeds], shown.earlier_deeds) == (["store/e", "store/f", "store/g"], True)
