@@ -67,7 +67,7 @@ class Graph:
         self.named: dict[int, list[str]] = {}
         """The evaluated names of their locks, for names with fields."""
         self.reordered: list[int] = []
-        """Tasks whose priority was changed since the last grant."""
+        """Tasks whose priority, or whose host, was changed since the last grant."""
         self.judges_all = False
         """True if all lines must be evaluated: their tasks or a capacity have changed."""
         self.is_granted = False

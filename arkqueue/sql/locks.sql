@@ -124,10 +124,13 @@ with named as materialized (
 select distinct scope, name, archive_id from named;
 
 -- name: order_again
--- Set the places of tasks in their lines by their present priorities. Returns the lines.
-update lock_use u set priority = t.priority from task t
-where u.task_id = any(%(tasks)s) and t.id = u.task_id and u.priority <> t.priority
-returning u.scope, u.name, u.archive_id;
+-- Set the places of tasks in their lines by their present priorities. Returns their lines, also
+-- those whose places stay: another task manager may run the tasks now.
+with moved as (
+    update lock_use u set priority = t.priority from task t
+    where u.task_id = any(%(tasks)s) and t.id = u.task_id and u.priority <> t.priority
+)
+select distinct scope, name, archive_id from lock_use where task_id = any(%(tasks)s);
 
 -- name: leave_lines
 -- Delete the rows of tasks of some archives that neither wait for their locks nor have them any

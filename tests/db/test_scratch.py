@@ -456,6 +456,19 @@ def test_a_first_task_that_is_lost_with_its_host_runs_on_another_one(session: Se
     assert examine(session).findings == []
 
 
+def test_a_task_that_waits_for_its_lock_need_not_wait_for_the_host_of_a_lost_task(session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "scratch: run", "b": "scratch: run\nlock: tex"})
+    here, there = Host(session, "here"), Host(session, "there")
+    claimed = here.claim(1)["a"]
+    here.take(claimed)
+    claim.unregister(session, here.process)
+    locks.judge_all(session)
+    assert archive.state("b@2") == "waiting"
+    here.end(claimed.attempt, End.LOST, None)
+    assert sorted(there.claim()) == ["a", "b"]
+
+
 def test_a_later_task_that_is_lost_waits_for_its_host(session: Session) -> None:
     archive = an_archive(session)
     archive.commit({"a": "scratch: run", "b": "scratch: run\ndepends: [a]"})
