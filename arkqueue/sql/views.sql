@@ -414,15 +414,15 @@ group by t.run_id, t.name order by t.run_id desc, min(t.position);
 -- name: states_around
 -- The states of the unsettled tasks of an archive and of all tasks of a run, before a person acts
 -- on them; at most `limit` tasks.
-select t.id, t.state, t.stop is not null as stops from task t
+select t.id, t.state, t.waived, t.stop is not null as stops from task t
 where t.branch_id in (select id from branch where archive_id = %(archive)s) and t.settled_at is null and t.kind <> 'gate' and not t.deleted
 union
-select t.id, t.state, t.stop is not null from task t where t.run_id = %(run)s and t.kind <> 'gate' and not t.deleted
+select t.id, t.state, t.waived, t.stop is not null from task t where t.run_id = %(run)s and t.kind <> 'gate' and not t.deleted
 limit %(limit)s;
 
 -- name: states_of
 -- The states of some tasks, in the order of their revisions.
-select t.id, t.state, t.stop is not null as stops from task t where t.id = any(%(tasks)s) order by t.number, t.run, t.position, t.id;
+select t.id, t.state, t.waived, t.stop is not null as stops from task t where t.id = any(%(tasks)s) order by t.number, t.run, t.position, t.id;
 
 -- name: open_before
 -- Some tasks, and the tasks that they wait for, directly or through others, each with its unmet

@@ -16,10 +16,11 @@ from arkqueue.names import EVERY_TASK, Name, as_backfill, is_list, parse_branch,
 from arkqueue.queue.done import Done
 from arkqueue.queue.purge import purge_runs
 from arkqueue.queue.removal import holders_of
-from arkqueue.states import State
+from arkqueue.states import RunState, State
 from arkqueue.views.archives import RewoundView
 from arkqueue.views.find import check_list, find_item, find_run, find_task
 from arkqueue.views.naming import task_names
+from arkqueue.views.runs import views_of_runs
 from arkqueue.views.tasks import attempts
 from arkqueue.views.tasks import task as show_task
 from arkqueue.web.access import Caller
@@ -52,6 +53,10 @@ OF_A_TASK: Final = {
     "restart": "It is stopped, and starts again.",
 }
 """The meaning of the verbs of `QUESTIONS` that have other words for a single task."""
+WAIVED: Final = "waived"
+"""The word for a failure that keeps its state, and after which other tasks may go on."""
+_OF_A_DELETION: Final = ("delete", "undelete")
+"""The verbs after which the state of a run is known from the verb."""
 OF_A_PURGE: Final = {
     "from": "",
     "refused": (),
@@ -128,11 +133,12 @@ def preview(caller: Caller, name: str, verb: str, how: Meant, back: str, do: Cal
         raise NotFound(f"the action {verb!r}", "does not exist on this page", "Open the page again.")
     run, of = _concerned(caller, name, verb)
     kind = Consequence("deleted", 0, [], thing="item") if verb == "delete" else None
-    done, found, is_all = _rehearsed(caller, of, run, do, kind)
+    done, found, is_all, states = _rehearsed(caller, of, run, do, kind)
     return Shown(
         "preview.html",
         {
             "name": name,
+            "run_states": states if verb not in _OF_A_DELETION else (),
             "from": how.task if verb == "retry-from" else "",
             "verb": verb,
             "words": _BEFORE[verb][0],
@@ -157,12 +163,14 @@ def _rehearsed(
     run: int | None,
     do: Callable[[Caller], object],
     kind: Consequence | None = None,
-) -> tuple[Done, list[Consequence], bool]:
-    """The result of ``do``, which is undone at the end, the effects on tasks, and whether all tasks
-    were compared. ``of``: the thing itself, as arguments of ``Caller.acting``. ``kind``: what the
-    verb does to the things on which it acts, if that is no new state.
+) -> tuple[Done, list[Consequence], bool, tuple[RunState, ...]]:
+    """The result of ``do``, which is undone at the end, the effects on tasks, whether all tasks
+    were compared, and the states of the run before and after it, if it changes. ``of``: the thing
+    itself, as arguments of ``Caller.acting``. ``kind``: what the verb does to the things on which it
+    acts, if that is no new state.
     """
     with caller.acting(True, **of) as rehearsed:
+        was = _states(caller.session, run)
         archive = of.get("archive") or _archive(caller, of)
         before = {row.id: row for row in caller.session.rows("states_around", archive=archive, run=run, limit=MOST_LOOKED_AT)}  # fmt: skip
         done = do(rehearsed)
@@ -172,15 +180,21 @@ def _rehearsed(
         if kind and done.tasks:
             named = task_names(rehearsed.session, done.tasks[:MOST_NAMED])
             found.insert(0, replace(kind, count=len(done.tasks), names=list(named.values())))
-    return done, found, len(before) < MOST_LOOKED_AT
+        becomes = _states(rehearsed.session, run)
+    return done, found, len(before) < MOST_LOOKED_AT, (*was, *becomes) if was != becomes else ()
+
+
+def _states(session: Session, run: int | None) -> tuple[RunState, ...]:
+    """The state of a run, if there is one."""
+    return tuple(one.state for one in views_of_runs(session, [run])) if run is not None else ()
 
 
 def preview_of_waiver(caller: Caller, name: str, waiver: Waiver, back: str, do: Callable[[Caller], Done]) -> Shown:
     """The failures of a task that ``do`` would waive, and the tasks that would then go on. Raises
     the refusal that ``do`` would meet.
     """
-    kind = Consequence("waived", 0, [], State.FAILED, "failure")
-    done, found, is_all = _rehearsed(caller, {"archive": caller.archive(name)}, None, do, kind)
+    kind = Consequence(WAIVED, 0, [], State.FAILED, "failure")
+    done, found, is_all, _ = _rehearsed(caller, {"archive": caller.archive(name)}, None, do, kind)
     if not done.tasks:
         raise Conflict(f"{name}/{waiver.task}", f"has no failure up to {waiver.until} that nobody waived")
     on = f" of {waiver.branch}" if waiver.branch else ""
@@ -356,6 +370,8 @@ def _consequences(session: Session, before: dict[int, Any], after: Sequence[Any]
         old = before.get(row.id)
         if old is not None and row.stops and not old.stops:
             groups.setdefault((State.RUNNING, "stopped"), []).append(row.id)
+        elif old is not None and row.state == old.state and row.waived and not old.waived:
+            groups.setdefault((State(row.state), WAIVED), []).append(row.id)
         elif old is None and row.state in (State.FAILED, State.REJECTED):
             continue  # it has failed before: no verb makes a task that is settled fail
         elif old is None or row.state != old.state:
@@ -363,6 +379,8 @@ def _consequences(session: Session, before: dict[int, Any], after: Sequence[Any]
             groups.setdefault((state, _WORDS.get(state, str(state))), []).append(row.id)
     named = task_names(session, [id for ids in groups.values() for id in ids[:MOST_NAMED]])
     return [
-        Consequence(words, len(ids), [named[id] for id in ids[:MOST_NAMED]], state)
+        Consequence(
+            words, len(ids), [named[id] for id in ids[:MOST_NAMED]], state, "failure" if words == WAIVED else "task"
+        )
         for (state, words), ids in groups.items()
     ]

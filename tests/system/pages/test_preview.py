@@ -52,6 +52,27 @@ def test_a_waiver_shows_what_may_go_on_in_later_revisions(operator: httpx.Client
     assert archive.state("pdf@2") == "ready"
 
 
+@pytest.mark.parametrize("of", ["papers@3", "papers@3/check/*"])
+def test_a_waiver_shows_the_failures_and_what_becomes_of_the_run(
+    operator: httpx.Client, archive: AnArchive, of: str
+) -> None:
+    archive.commit({"check": "foreach: [a, b, c]"})
+    archive.run("check/a@3")
+    archive.fail("check/b@3", "check/c@3")
+    page = first(operator, "papers@3", "skip") if of == "papers@3" else _of_list(operator, of, "skip")
+    assert "No task would change" not in said(page)
+    assert "2 failures would be waived papers@3/check/b, papers@3/check/c" in said(page)
+    assert "The run is failed now, and would be completed ." in said(page)
+    confirm(operator, page)
+    assert archive.sql("select item from task where waived order by item") == [{"item": "b"}, {"item": "c"}]
+
+
+def _of_list(browser: httpx.Client, name: str, verb: str) -> httpx.Response:
+    """The page that a button of a list shows first."""
+    page = "/papers@3?list=check"
+    return browser.post("/-/act", data={"form": form_of(browser.get(page)), "name": name, "verb": verb, "back": page})
+
+
 def test_what_is_refused_is_refused_before_anybody_is_asked(operator: httpx.Client, archive: AnArchive) -> None:
     archive.run("index@2")
     assert "papers@2/index" in said(first(operator, "papers@2/index", "cancel"), 409)
