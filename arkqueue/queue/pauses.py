@@ -9,6 +9,8 @@ no further query. A drained host's claims return nothing; archives keep their tu
 
 from __future__ import annotations
 
+from typing import Any
+
 from arkqueue.db.session import Session
 from arkqueue.errors import Busy, Conflict
 from arkqueue.model import ArchiveId
@@ -24,10 +26,11 @@ PATIENCE = 10.0
 
 def pause(session: Session, archive: ArchiveId, reason: str, by: str) -> None:
     """Let no task of an archive start until ``resume``. If it is paused already, only the reason
-    changes.
+    changes. Raises ``Conflict`` if the archive was removed.
     """
 
     def work(graph: Graph) -> None:
+        _refuse_removed(graph, archive)
         graph.do("pause_archive", archive=archive, by=by, reason=reason)
         graph.do("withhold", archive=archive)
         graph.judges_all = True
@@ -38,11 +41,11 @@ def pause(session: Session, archive: ArchiveId, reason: str, by: str) -> None:
 
 def resume(session: Session, archive: ArchiveId, name: str, by: str, reason: str = "") -> None:
     """End the pause of an archive. Raises ``Conflict`` if only the installation is paused: that
-    pause stays.
+    pause stays, or if the archive was removed.
     """
 
     def work(graph: Graph) -> None:
-        (before,) = graph.rows("archive", archive=archive)
+        before = _refuse_removed(graph, archive)
         found = graph.rows("resume_archive", archive=archive)
         if not found:
             raise Conflict(f"archive {name}", "is not paused")
@@ -93,6 +96,15 @@ def resume_worker(session: Session, host: str, name: str, by: str, reason: str =
 
     session.retrying(lambda connection: work(Graph(connection)))
     session.wake("ready")
+
+
+def _refuse_removed(graph: Graph, archive: int) -> Any:
+    """The row of an archive. Raises ``Conflict`` if it was removed: nothing of it starts anyway."""
+    (row,) = graph.rows("archive", archive=archive)
+    if row.removed_at is not None:
+        fault = "was removed: none of its tasks starts"
+        raise Conflict(f"archive {row.name}", fault, "To watch it again, add it again.")
+    return row
 
 
 def _note_all(graph: Graph, verb: str, by: str, reason: str) -> None:

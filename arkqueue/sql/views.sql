@@ -39,6 +39,11 @@ cross join lateral (
 left join deed h on h.id = t.hold_id
 order by t.archive_id, t.hold_id;
 
+-- name: removal_of_archive
+-- When an archive was removed, and by whom; nothing if it is watched.
+select a.removed_at as at, coalesce((select d.by from deed d where d.archive_id = a.id and d.verb = 'remove' and d.run_id is null and d.task_id is null order by d.id desc limit 1), '') as by
+from archive a where a.id = %(archive)s and a.removed_at is not null;
+
 -- name: show_branches
 -- The branches of archives with their heads, the main one first.
 select b.archive_id, b.id, b.name, b.main, b.deleted_at, r.number, r.name as revision, r.author, r.date, r.message

@@ -242,6 +242,24 @@ def archive(session: Session, archive: ArchiveId) -> ArchiveView:
     return _views(session, session.rows("show_archives", archive=archive, names=None))[0]
 
 
+@dataclass(frozen=True, slots=True)
+class RemovalView:
+    """The removal of an archive: nothing of it is read, planned or started any more."""
+
+    at: datetime
+    by: str
+
+    def __str__(self) -> str:
+        by = f" by {self.by}" if self.by else ""
+        return f"was removed on {self.at.astimezone(UTC):%Y-%m-%d at %H:%M} UTC{by}"
+
+
+def removal_of(session: Session, archive: int) -> RemovalView | None:
+    """The removal of an archive; None if it is watched."""
+    rows = session.rows("removal_of_archive", archive=archive)
+    return RemovalView(rows[0].at, rows[0].by) if rows else None
+
+
 def _views(session: Session, rows: Sequence[Any]) -> list[ArchiveView]:
     ids = {"archives": [row.id for row in rows]}
     of_held = {"archives": [row.id for row in rows if row.held], "most": MOST_HOLDS}

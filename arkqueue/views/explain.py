@@ -321,7 +321,9 @@ class _Task:
 
     def _ended_badly(self, when: str, by: str, lost: str) -> Reason:
         row, name = self.row, self.name
-        waived = f" It was waived{by}: tasks that wait for it may go on." if row.waived else ""
+        # In a deleted run, the deletion waived it.
+        is_deleted = row.run_deleted_at is not None or row.deleted
+        waived = f" It was waived{by}: tasks that wait for it may go on." if row.waived and not is_deleted else ""
         helps = remedies(row)
         again = f"arkqueue retry {name}"
         later = self._later(row) if again in helps else []

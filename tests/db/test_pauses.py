@@ -334,3 +334,13 @@ def test_explain_says_by_whom_and_why_nothing_starts(archive: AnArchive, key: st
     assert f"by ann: {WHY}; none of its tasks starts until it is resumed." in told.text
     assert told.text.count("is paused") == 1
     assert told.commands == ["arkqueue resume papers"]
+
+
+def test_a_removed_archive_is_neither_paused_nor_resumed(archive: AnArchive) -> None:
+    archive.commit(CHAIN)
+    pause(archive)
+    archives.remove(archive.session, ArchiveId(archive.id), "ann")
+    for act in (pause, resume):
+        with pytest.raises(Conflict, match="was removed: none of its tasks starts"):
+            act(archive)
+    assert [verb for _, verb, _ in deeds(archive)][-1] == "remove"

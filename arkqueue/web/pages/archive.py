@@ -109,7 +109,7 @@ def archive(visitor: Visitor, request: Request, name: str, named: str | None) ->
     except NotFound:
         if named is not None or any(b.rev is not None for b in view.branches):
             raise
-        return Shown("archive.html", _nothing_yet(view))
+        return Shown("archive.html", _nothing_yet(visitor, view))
     main = next((b.name for b in view.branches if b.main), "")
     present = [b for b in view.branches if not b.deleted]
     label = branch_name(name, named)
@@ -134,6 +134,7 @@ def archive(visitor: Visitor, request: Request, name: str, named: str | None) ->
         "archive.html",
         {
             "archive": view,
+            **_removal(visitor, view),
             "address": label,
             "branch": named or main,
             "branches": present,
@@ -162,7 +163,7 @@ def archive(visitor: Visitor, request: Request, name: str, named: str | None) ->
             "elsewhere": failures_elsewhere(caller.session, ArchiveId(id), branch, MOST_TOLD)
             if len(present) > 1
             else [],
-            "takes_submissions": bool(for_submissions(caller.session, id, named).tasks),
+            "takes_submissions": view.removed_at is None and bool(for_submissions(caller.session, id, named).tasks),
             "backfills": [
                 in_public(one) if visitor.is_anybody else one for one in backfills(caller.session, id, MOST_BACKFILLS)
             ],
@@ -224,14 +225,21 @@ def _filled(page: RunPage, needing: Collection[int], following: Callable[[int], 
 def _rare(visitor: Visitor, view: views.ArchiveView, failures: int) -> list[tuple[str, str]]:
     """The rarely used verbs that are possible on an archive now, with the words of their buttons."""
     (polls,) = visitor.caller.session.rows("polls_there", archive=view.id, run=None)
+    is_watched = view.removed_at is None
     can = {
-        ("retry", "Retry all that failed"): failures,
-        ("refresh", "Poll all that is deferred"): polls.is_there,
-        ("sync", "Read it now"): True,
+        ("retry", "Retry all that failed"): failures and is_watched,
+        ("refresh", "Poll all that is deferred"): polls.is_there and is_watched,
+        ("sync", "Read it now"): is_watched,
         ("purge", "Purge what is kept no longer"): visitor.may_administer
         and (view.settings.keep or view.settings.keep_logs),
     }
     return [one for one, is_possible in can.items() if is_possible]
+
+
+def _removal(visitor: Visitor, view: views.ArchiveView) -> dict[str, object]:
+    """The removal of an archive, and the visitor, who has no buttons if it was removed."""
+    removal = views.removal_of(visitor.caller.session, view.id)
+    return {"_removal": removal, "_actor": visitor.looking if removal else visitor}
 
 
 def _coming(visitor: Visitor, name: str, branch: BranchId | None) -> dict[str, object]:
@@ -254,9 +262,10 @@ def _words(coming: Coming) -> dict[int, str]:
     return words
 
 
-def _nothing_yet(view: views.ArchiveView) -> dict[str, object]:
+def _nothing_yet(visitor: Visitor, view: views.ArchiveView) -> dict[str, object]:
     nothing: dict[str, object] = {
         "archive": view,
+        **_removal(visitor, view),
         "address": view.name,
         "branch": "",
         "branches": [],

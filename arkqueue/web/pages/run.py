@@ -15,6 +15,7 @@ from arkqueue.model import RunId, TaskKind
 from arkqueue.names import EVERY_TASK, Name, task_in_run
 from arkqueue.queue.many import COMES_BACK
 from arkqueue.states import MOVES, SETTLED, Event, RunState, State
+from arkqueue.views.archives import removal_of
 from arkqueue.views.graph import graph, unmet_pairs
 from arkqueue.views.items import ListView, deleted_items, list_view, page_of_items
 from arkqueue.views.lists import Numbers, lists_of, numbers_of
@@ -33,6 +34,8 @@ MOST_AT_A_GLANCE = 15
 """The most tasks of a table in which a failure is seen at a glance. For a longer table, the page
 has a link to the first failure.
 """
+OF_A_REMOVED = ("delete", "purge")
+"""The rarely used verbs that are possible on the runs of a removed archive."""
 MOST_FILES = 50
 MOST_DELETED = 50
 """The most deleted items that are listed."""
@@ -64,10 +67,14 @@ def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict
     is_long = sum(of.tasks for of in lists) > MOST_ITEMS or asked(request, "list") in {of.name for of in lists}
     view = show_run(caller.session, id, "" if is_long else None)
     tell_why_alone(caller.session, view.tasks, caller.archives())
+    removal = removal_of(caller.session, caller.session.rows("archive_of_run", id=id)[0].id)
+    is_over = removal is not None or view.state is RunState.DELETED
     picture, boxes = _picture(visitor, view, numbers)
     tasks = [task for task in view.tasks if task.kind is not TaskKind.COMMIT]
     return view, {
         "run": view,
+        "_removal": removal,
+        "_actor": visitor.looking if is_over else visitor,
         "tasks": tasks,
         "_tasks": _with_words(tasks),
         "sentence": sentence(view, lists if is_long else ()),
@@ -75,7 +82,7 @@ def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict
         "lists": lists if is_long else [],
         **_items(visitor, request, id, view.full_name, lists if is_long else ()),
         "_may_hold": view.planned is not None or left_to_hold(view.counts) > 0,
-        "_rare": rare(visitor, view),
+        "_rare": [one for one in rare(visitor, view) if one[0] in OF_A_REMOVED or not removal],
         "deleted": deleted_items(caller.session, id, MOST_DELETED + 1) if visitor.may_administer else [],
         "_most_deleted": MOST_DELETED,
         "_again": again(view.tasks, lists if is_long else ()),

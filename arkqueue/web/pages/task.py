@@ -17,10 +17,11 @@ from arkqueue.text import visible
 from arkqueue.views import tasks
 from arkqueue.views.explain import explain
 from arkqueue.views.inputs import Inputs, inputs_of, scratch_of
+from arkqueue.views.reasons import gone
 from arkqueue.views.tasks import AttemptView, TaskDetail
 from arkqueue.web.pages.answer import Shown, asked
 from arkqueue.web.pages.definition import frozen_text
-from arkqueue.web.pages.helping import nearest, remedies_of
+from arkqueue.web.pages.helping import Remedy, nearest, remedies_of
 from arkqueue.web.pages.log import log_of, wanted_of
 from arkqueue.web.pages.visitor import Visitor
 
@@ -64,21 +65,27 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
     explanation = explain(caller.session, id, brief=visitor.is_anybody, seen=caller.archives())
     remedies, wider = nearest(remedies_of(explanation.commands, view.full_name))
     own = {one.verb for one in remedies if one.name == view.full_name}
+    (row,) = tasks.rows_of(caller.session, [id])
+    of_run = view.full_name.partition("/")[0]
+    over = gone(row)
+    if over:  # whatever would run it is refused
+        remedies, wider = _undeletes(row, view, of_run), []
     of_state = [
         verb
-        for verb in HELPS.get(view.state, ())
+        for verb in (() if over else HELPS.get(view.state, ()))
         if verb[0] not in own
         and not (view.waived and verb[0] == "skip")
         and (view.kind != TaskKind.REPORT or verb[0] in OF_REPORT)
         and not (view.polls and verb == ("retry", "Try now"))
         and not (view.stop and verb[0] in STOPS)
     ]
-    of_run = view.full_name.partition("/")[0]
     return Shown(
         "task.html",
         {
             "task": view,
             "explanation": explanation,
+            "_over": over,
+            "_is_told": over in explanation.text,
             "inputs": inputs_of(caller.session, id)
             if view.definition and view.definition.get("depends")
             else NO_INPUTS,
@@ -91,7 +98,7 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
             "helps": [verb for verb in of_state if verb[0] not in SELDOM],
             "seldom": [verb for verb in of_state if verb[0] in SELDOM],
             "hinders": HINDERS,
-            "is_again": view.kind is TaskKind.ORDINARY and not view.gate and view.state is State.COMPLETED,
+            "is_again": not over and view.kind is TaskKind.ORDINARY and not view.gate and view.state is State.COMPLETED,
             "again_of": of_run + task_in_run(EVERY_TASK, view.item) if view.item else of_run,
             "removable": [
                 what
@@ -105,6 +112,15 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
             "_definition": visible(frozen_text(view.definition)) if view.definition else "",
         },
     )
+
+
+def _undeletes(row: Any, view: TaskDetail, run: str) -> list[Remedy]:
+    """The button that brings back the deleted run or item of a task. ``row``: from ``rows_of``."""
+    if row.run_deleted_at is not None:
+        return [Remedy("undelete", run, "Undelete its run")]
+    if row.deleted:
+        return [Remedy("undelete", run + task_in_run(EVERY_TASK, view.item), "Undelete its item")]
+    return []
 
 
 def facts(view: TaskDetail, attempt: AttemptView | None) -> list[tuple[str, str]]:

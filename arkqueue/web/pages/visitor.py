@@ -71,6 +71,11 @@ class Visitor:
         """Whether the token is for all archives, and so for the installation."""
         return self.caller.token.archives is None
 
+    @property
+    def looking(self) -> Visitor:
+        """The visitor without buttons, for things on which nobody can act any more."""
+        return replace(self, form="")
+
     def at(self, address: str) -> Visitor:
         """The visitor with the scope that they have for the archive of an address, like ``papers``
         or ``papers@12/pdf``.
