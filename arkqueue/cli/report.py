@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from arkqueue.errors import NotFound
 
 MOST_LINES = 100
+MOST_NAMED = 5
+"""The most deleted tasks that are named."""
 """The most tasks of a report that are printed; for more, only their number is."""
 COUNTED = ("completed", "failed", "rejected", "canceled", "skipped", "unsettled", "waived")
 
@@ -101,6 +103,7 @@ def _show(report: Any) -> None:
         ("made", at(report["made_at"]) + (f" by {visible(report['made_by'])}" if report["made_by"] else ", by itself")),
         ("tasks", ", ".join([str(counts["tasks"]), *(f"{counts[word]} {word}" for word in COUNTED if counts[word])])),
         ("changes", _changes(report)),
+        ("deleted", _deleted(report["deleted"])),
         ("sent", _sent(report)),
     ]
     for key, value in facts:
@@ -131,6 +134,11 @@ def _why(task: Any) -> str:
     words += ["waived"] if task["waived"] and task["state"] in ("failed", "rejected") else []
     words += [f"exit code {task['exit_code']}"] if task["exit_code"] and not words[0] else []
     return one_line("; ".join(filter(None, words)))
+
+
+def _deleted(tasks: Sequence[Any]) -> str:
+    names = [visible(task_in_run(task["name"], task["item"])[1:]) for task in tasks[:MOST_NAMED]]
+    return ", ".join(names) + (f" and {len(tasks) - MOST_NAMED:,} more" if len(tasks) > MOST_NAMED else "")
 
 
 def _changes(report: Any) -> str:

@@ -147,7 +147,7 @@ def _judged(
     reopened, _ = judge_again(graph, ended)
     if not force:
         first, again = next(row for row in locked if row.id == part.starts[0]), sorted({*ended, *reopened})
-        refuse_outdated(graph, first, again, f"arkqueue retry {shlex.quote(here)} --from {name}")
+        refuse_outdated(graph, first, again, f"arkqueue retry {shlex.quote(here)} --from {name}", of=here)
     return ended, reopened
 
 

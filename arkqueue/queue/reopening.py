@@ -165,13 +165,14 @@ def outdated(graph: Graph, rows: Sequence[Any]) -> dict[int, Conflict]:
     return reasons
 
 
-def refuse_outdated(graph: Graph, row: Any, again: Sequence[int], command: str) -> None:
+def refuse_outdated(graph: Graph, row: Any, again: Sequence[int], command: str, *, of: str = "") -> None:
     """Raise ``Conflict`` if tasks that come back because of ``row`` belong to something that is
     gone, are superseded, or were completed or built on by later revisions (design 5.11, 5.19).
 
-    ``command``: the command that the person typed.
+    ``command``: the command that the person typed. ``of``: the run or item of which several tasks
+    come back, which the message names; empty: the message names the task.
     """
-    here = task_name_of(graph, row.id)
+    here = of or task_name_of(graph, row.id)
     if graph.rows("place_of_task", task=row.id)[0].gone:
         raise Conflict(here, "belongs to a revision, branch or archive that is gone", "use --force")
     runs: dict[tuple[int, int], dict[Key, int]] = defaultdict(dict)

@@ -24,6 +24,13 @@ jsonb_to_recordset(r.tasks) as e(task bigint, state text, settled_at timestamptz
 -- The number of tasks in an earlier report whose items were deleted since.
 (select count(*) from report r cross join {part as_told} join task g on g.id = e.task and g.deleted where r.run_id = %(run)s and r.number = %(since)s)
 
+-- name: deleted_since
+-- The tasks of an earlier report whose items were deleted since, until a time (`at`).
+select g.name, g.item
+from report r cross join {part as_told} join task g on g.id = e.task and g.deleted join deleted_item d on d.run_id = g.run_id and d.item = g.item
+where r.run_id = %(run)s and r.number = %(since)s and d.deleted_at <= %(at)s
+order by g.position, g.item, g.id limit %(most)s;
+
 -- name: lock_reports
 -- Lock the REPORTs of the runs of some tasks, so that no claim takes one before it is judged.
 select report.id from task report

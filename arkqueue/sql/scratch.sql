@@ -131,6 +131,12 @@ select t.id, t.name, t.position, t.attempts > 0 as has_started, case d.scratch w
 from task t join definition d on d.id = t.definition_id
 where t.run_id = %(run)s and t.kind <> 'report' and d.scratch is not null and not t.deleted and (%(item)s::text is null or t.item = %(item)s or d.scratch = 'run')
 
+-- name: with_removed_scratch
+-- Those of some tasks whose scratch folder was removed.
+select t.id from task t join definition d on d.id = t.definition_id and d.scratch is not null
+join scratch s on s.run_id = t.run_id and s.item = case d.scratch when 'item' then t.item else '' end and s.removed_at is not null
+where t.id = any(%(tasks)s::bigint[]);
+
 -- name: tasks_with_scratch
 -- The tasks of a run, or of one item, with scratch folders, in the order of the workflow files.
 {part with_scratch} order by t.position, t.id;

@@ -33,7 +33,7 @@ from arkqueue.names import (
     undelete_command,
 )
 from arkqueue.plan import matches_branch
-from arkqueue.states import UNSETTLED, State, run_state
+from arkqueue.states import MOST_LOSSES, UNSETTLED, State, run_state
 from arkqueue.views.archives import archive as show_archive
 from arkqueue.views.expected import Expected, expected_of
 from arkqueue.views.find import (
@@ -349,6 +349,8 @@ class _Task:
             )
         if row.end == "lost" and not lost:
             text += " Before a retry, find out why its task manager or container engine ended: the task itself may have used up memory or disk."
+            if row.losses <= MOST_LOSSES:  # on_lost: fail
+                text += " Find out, too, whether its command had done its work: it is meant to run once, and a retry runs it again."
         return Reason(kind=Why.FAILED, text=text, commands=commands)
 
     def _from_first_with_scratch(self) -> str:

@@ -167,7 +167,9 @@ def needs_of(
     known = attention(session, covered, *((MOST_OF_ONE, MOST_OF_ONE) if is_whole else (MOST_NEEDS, MOST_EACH)))
     failures = [task for one in known.failures for task in one.shown]
     lines = last_lines(session, failures)
-    late = outdated(session, [task.id for task in failures if task.state is State.FAILED])
+    failed = [task.id for task in failures if task.state is State.FAILED]
+    late = outdated(session, failed)
+    homeless = {row.id for row in session.rows("with_removed_scratch", tasks=failed)} if failed else set[int]()
     needs = [*map(_paused_lock, known.paused_locks), *(need for one in found for need in _of_archive(one))]
     others = dict.fromkeys(set(bad) - {one.name for one in found}, 1)
 
@@ -193,7 +195,7 @@ def needs_of(
     add(
         "failed",
         known.failures,
-        lambda task: _failure(task, lines.get(task.id, ""), is_late=task.id in late),
+        lambda task: _failure(task, lines.get(task.id, ""), is_late=task.id in late, has_no_folder=task.id in homeless),
         ("failure", "failures"),
         UNHANDLED,
     )
@@ -271,10 +273,13 @@ def _faulty(run: RunView) -> Need:
     return Need("failed", run.full_name, text, command=f"arkqueue show {shlex.quote(run.full_name)}")
 
 
-def _failure(task: TaskView, line: str, *, is_late: bool) -> Need:
-    """A failure with its remedy. ``is_late``: True if a retry without --force would be refused, because later revisions have gone on."""
+def _failure(task: TaskView, line: str, *, is_late: bool, has_no_folder: bool) -> Need:
+    """A failure with its remedy. ``is_late``: True if a retry without --force would be refused,
+    because later revisions have gone on. ``has_no_folder``: True if its scratch folder was removed;
+    `explain` says from which task on it can run again.
+    """
     text = (task.why or str(task.state)) + (f": {line}" if line else "")
-    if task.kind == TaskKind.REPORT:
+    if task.kind == TaskKind.REPORT or has_no_folder:
         return Need("failed", task.full_name, text, command=f"arkqueue explain {shlex.quote(task.full_name)}")
     if task.state is State.REJECTED:  # a retry is refused
         return _need("failed", task.full_name, text, "skip")

@@ -272,7 +272,7 @@ def asking(
     if alive and not there:
         found.append(_no_store(session, row, waits, store, managers, is_attached=is_attached, brief=brief))
     elif labels and alive and not labeled:
-        found.append(_no_label(waits, name, labels, there, brief=brief))
+        found.append(_no_label(waits, name, labels, there, store, brief=brief))
     elif labeled and all(_claims_nothing(m) for m in labeled) and not all(lock.stands for lock in asked):
         nowhere = f"{waits}, but no host can start it for now."
         no_host = Reason(kind=Why.NO_FIT_HOST, text=nowhere, tasks=[name])
@@ -369,7 +369,7 @@ def ready(session: Session, row: Any, subject: str, around: Around | None = None
     there = [m for m in alive if store in (None, m.store)]
     labeled = [m for m in there if {*labels} <= {*m.labels}]
     if not labeled:
-        return _no_label(f"{subject} is ready", name, labels, there, brief=brief)
+        return _no_label(f"{subject} is ready", name, labels, there, store, brief=brief)
     fit = [m for m in labeled if not m.fault and not m.low_disk and m.drained_at is None]
     if pool == Pool.CONTAINER:
         fit = [m for m in fit if not m.engine_fault]
@@ -445,11 +445,16 @@ def lacking(labels: Sequence[str], alive: Sequence[TaskManagerView]) -> str:
     return f"no running task manager has all of its labels: {', '.join(labels)}"
 
 
-def _no_label(state: str, name: str, labels: Sequence[str], alive: Sequence[TaskManagerView], *, brief: bool) -> Reason:
+def _no_label(
+    state: str, name: str, labels: Sequence[str], alive: Sequence[TaskManagerView], store: str | None, *, brief: bool
+) -> Reason:
     """The reason that no running task manager has all labels of a task. ``state``: the beginning of
-    the sentence: the task is ready, or waits for its locks.
+    the sentence: the task is ready, or waits for its locks. ``store``: the store of its scratch
+    folder, to which all of ``alive`` belong; None: it has none.
     """
     what = lacking(labels, alive)
+    if store is not None:
+        what = what.replace("no running task manager has", "no task manager beside its scratch folder has")
     if brief:
         return Reason(kind=Why.NO_LABEL, text=f"{state}, but {what} (`runs_on`).", tasks=[name])
     there = "; ".join(f"{m.name}: {', '.join(m.labels) or 'none'}" for m in alive)
@@ -457,6 +462,8 @@ def _no_label(state: str, name: str, labels: Sequence[str], alive: Sequence[Task
     text = (
         f"{state}, but {what} (`runs_on`). The labels of the running task managers are: {there}. Restart one of them with {start} added to its labels, "
         "or start another one with its own home folder."
+        if store is None
+        else f"{state}, but {what} (`runs_on`). The labels of the task managers there are: {there}. Restart one of them with {start} added to its labels."
     )
     return Reason(kind=Why.NO_LABEL, text=text, tasks=[name])
 

@@ -96,6 +96,14 @@ class ReportedTask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeletedTask:
+    """A task of the earlier report whose item was deleted since."""
+
+    name: str
+    item: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedCounts:
     """The number of tasks in each state. ``unsettled``: tasks in no final state. ``waived``: those
     among the failed and rejected ones.
@@ -115,7 +123,8 @@ class ReportedCounts:
 class Report(ReportView):
     """A whole report. ``run``: the name of its run. ``tasks``: the tasks, first those that
     changed since the report ``since``, then those that did not complete. ``tasks_left_out``: the
-    number of tasks that had no room.
+    number of tasks that had no room. ``deleted``: the tasks of the report ``since`` whose items were
+    deleted since; ``changes`` counts them, too.
     """
 
     version: Literal[1]
@@ -132,6 +141,7 @@ class Report(ReportView):
     counts: ReportedCounts
     tasks: list[ReportedTask]
     tasks_left_out: int
+    deleted: list[DeletedTask]
 
 
 def json_schema() -> dict[str, Any]:
@@ -218,6 +228,8 @@ def _whole(session: Session, shown: Any, view: ReportView, *, is_written: bool) 
     rows = session.rows("reported_tasks", run=shown.id, number=number, since=view.since, at=at, **limits)
     names = task_names(session, {id for row in rows for id in (row.root, row.superseded_by)})
     counts = _counts(session.rows("reported_counts", run=shown.id, number=number))
+    compared = {"run": shown.id, "since": view.since, "at": view.made_at, "most": MOST_TASKS}
+    deleted = session.rows("deleted_since", **compared) if view.since is not None else []
     return view_of(
         view,
         Report,
@@ -244,6 +256,7 @@ def _whole(session: Session, shown: Any, view: ReportView, *, is_written: bool) 
             for row in rows
         ],
         tasks_left_out=counts.tasks - len(rows),
+        deleted=[DeletedTask(name=row.name, item=row.item) for row in deleted],
     )
 
 

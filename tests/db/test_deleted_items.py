@@ -380,6 +380,7 @@ def test_a_report_tells_nothing_of_a_deleted_item_and_the_earlier_one_stays(item
     made = reports.update_report(session, items.run, "ann")
     assert made.changes == 3, "the index, and two tasks that are gone"
     now = report(session, items.run)
+    assert [(task.name, task.item) for task in now.deleted] == [("fetch", "x"), ("check", "x")]
     assert (now.counts.tasks, now.counts.failed) == (3, 0)
     assert [(task.name, task.item) for task in now.tasks] == [("index", ""), ("fetch", "y"), ("check", "y")]
     assert not runs.run(session, items.run).changed_since_report

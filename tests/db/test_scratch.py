@@ -14,6 +14,7 @@ from arkqueue.model import AttemptId, Claim, End, Outcome, Receipt, RunId
 from arkqueue.queue import claim, deletion, finish, holds, locks, purge, redo, reports, scratch
 from arkqueue.views.doctor import examine
 from arkqueue.views.explain import explain
+from arkqueue.views.needs import needs_of
 from arkqueue.views.reasons import Reason, Why
 from tests.builders import AnArchive, an_archive
 
@@ -467,6 +468,42 @@ def test_a_task_that_waits_for_its_lock_need_not_wait_for_the_host_of_a_lost_tas
     assert archive.state("b@2") == "waiting"
     here.end(claimed.attempt, End.LOST, None)
     assert sorted(there.claim()) == ["a", "b"]
+
+
+def test_explain_says_that_the_labels_are_missing_beside_the_folder(session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "scratch: run", "b": "scratch: run\ndepends: [a]\nruns_on: [bee]"})
+    here = Host(session, "here")
+    Host(session, "there", "bee")
+    here.complete()
+    told = why(archive, "b@2")
+    assert told.kind is Why.NO_LABEL
+    assert "no task manager beside its scratch folder has the label bee (`runs_on`)" in told.text
+    assert told.text.endswith("Restart one of them with --label bee added to its labels.")
+
+
+def test_status_does_not_offer_a_retry_without_the_folder(session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "scratch: run", "b": "scratch: run\ndepends: [a]"})
+    here = Host(session, "here")
+    here.complete()
+    here.end(here.claim()["b"].attempt, code=1)
+    assert [need.verb for need in needs_of(session, None, [], []).lines] == ["retry"]
+    archive.sql("update scratch set removed_at = clock_timestamp()")
+    (need,) = needs_of(session, None, [], []).lines
+    assert (need.verb, need.command) == ("", "arkqueue explain papers@2/b")
+    assert why(archive, "b@2").commands[1] == "arkqueue retry papers@2 --from a"
+
+
+def test_explain_warns_of_a_second_run_of_a_command_that_is_meant_to_run_once(session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"deposit": "on_lost: fail"})
+    here = Host(session, "here")
+    here.end(here.claim()["deposit"].attempt, End.LOST, None)
+    assert archive.state("deposit@2") == "failed"
+    assert why(archive, "deposit@2").text.endswith(
+        "Find out, too, whether its command had done its work: it is meant to run once, and a retry runs it again."
+    )
 
 
 def test_a_later_task_that_is_lost_waits_for_its_host(session: Session) -> None:
