@@ -416,6 +416,13 @@ select t.run_id, t.name, count(*)::int as items, count(*) filter (where t.state 
 from task t where t.run_id = any(%(runs)s) and t.kind = 'ordinary' and not t.deleted
 group by t.run_id, t.name order by t.run_id desc, min(t.position);
 
+-- name: open_or_failed_of_run
+-- The tasks of a run on which persons act: the unsettled ones, and the failures that nobody waived;
+-- at most `limit`.
+select t.id, t.kind, t.state from task t
+where t.run_id = %(run)s and not t.deleted and (t.settled_at is null and t.kind <> 'gate' or t.state in ('failed', 'rejected') and not t.waived)
+order by t.position, t.id limit %(limit)s;
+
 -- name: states_around
 -- The states of the unsettled tasks of an archive and of all tasks of a run, before a person acts
 -- on them; at most `limit` tasks.
@@ -491,7 +498,7 @@ select t.id, t.run_id, t.branch_id, t.number, t.run, t.name, t.item, t.kind, t.s
        a.is_paused, a.paused_at is null as paused_with_all, a.paused_at is not null and a.paused_with_all as paused_twice,
        coalesce(a.paused_at, p.paused_at) as paused_at, coalesce(a.paused_by, p.paused_by) as paused_by,
        coalesce(a.pause_reason, p.reason, '') as pause_reason,
-       t.hold_id, h.at as held_at, h.by as held_by, h.note as held_note, h.verb = 'hold' and h.run_id is null as is_held_with_archive,
+       coalesce(a.settings->'require_approval', '[]') as guards, t.hold_id, h.at as held_at, h.by as held_by, h.note as held_note, h.verb = 'hold' and h.run_id is null as is_held_with_archive,
        -- The backfill that the audit log entry names (queue/backfill.py). The backfill itself may
        -- have no hold any more, although its release was refused for some tasks.
        {part held_backfill} as held_backfill,

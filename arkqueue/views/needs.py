@@ -51,7 +51,7 @@ class Need:
     ``name``, with ``--force`` if ``force``; `RESUME_LOCK` for a lock; empty: a person has to read
     more first. ``command``: the command line.
 
-    ``count``: the number of tasks, runs or backfills for which it stands. ``query``: the query of
+    ``task``: the id of the task, if it is one. ``count``: the number of tasks, runs or backfills for which it stands. ``query``: the query of
     the page that lists them. ``at``: the moment whose age ``text`` has.
     """
 
@@ -64,6 +64,7 @@ class Need:
     count: int = 1
     query: str = ""
     at: datetime | None = None
+    task: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,9 +238,9 @@ def _of_manager(manager: TaskManagerView) -> list[Fault]:
     return found
 
 
-def _need(state: str, name: str, text: str, verb: str, *, force: bool = False) -> Need:
+def _need(state: str, name: str, text: str, verb: str, *, force: bool = False, task: int | None = None) -> Need:
     command = f"arkqueue {verb} {shlex.quote(name)}{' --force' if force else ''}"
-    return Need(state, name, text, verb, force, command)
+    return Need(state, name, text, verb, force, command, task=task)
 
 
 def _of_archive(archive: ArchiveView) -> list[Need]:
@@ -282,10 +283,10 @@ def _failure(task: TaskView, line: str, *, is_late: bool, has_no_folder: bool) -
     if task.kind == TaskKind.REPORT or has_no_folder:
         return Need("failed", task.full_name, text, command=f"arkqueue explain {shlex.quote(task.full_name)}")
     if task.state is State.REJECTED:  # a retry is refused
-        return _need("failed", task.full_name, text, "skip")
+        return _need("failed", task.full_name, text, "skip", task=task.id)
     if is_late:
         text += " · later revisions have already run"
-    return _need("failed", task.full_name, text, "retry", force=is_late)
+    return _need("failed", task.full_name, text, "retry", force=is_late, task=task.id)
 
 
 def _failed_in(backfill: FailuresOfBackfill) -> Need:
@@ -294,7 +295,7 @@ def _failed_in(backfill: FailuresOfBackfill) -> Need:
 
 
 def _held(task: TaskView) -> Need:
-    return _need("held", task.full_name, f"is held {task.why}".strip(), "release")
+    return _need("held", task.full_name, f"is held {task.why}".strip(), "release", task=task.id)
 
 
 def _held_together(one: HeldTogether) -> Need:
@@ -314,4 +315,4 @@ def _hanging(one: Hanging) -> Need:
         command = f"arkqueue explain {shlex.quote(task.full_name)}"
         return Need("running", task.full_name, text, command=command, at=one.seen_at)
     text = f"runs{where} for {took(task.started_at)}, and takes about {in_clock(one.usual or 0)} usually"
-    return _need("running", task.full_name, text, "restart")
+    return _need("running", task.full_name, text, "restart", task=task.id)

@@ -29,7 +29,7 @@ from arkqueue.views.find import RETIRED
 from arkqueue.views.installation import TaskManagerView, no_queue_manager_since, task_managers
 from arkqueue.views.locks import also_waits, command, full_name, without_room
 from arkqueue.views.naming import task_name, task_names
-from arkqueue.views.tasks import how_it_ended
+from arkqueue.views.tasks import how_it_ended, is_guarded_now
 from arkqueue.workflow import from_json
 
 MOST_AHEAD = 1000
@@ -661,6 +661,10 @@ def held(row: Any, subject: str) -> Reason:
             commands = [f"arkqueue release {backfill_name(row.archive, row.held_backfill)}", *commands]
         if row.is_imported or (row.is_held_with_archive and not row.held_backfill):
             commands = [f"arkqueue release {row.archive} --all", *commands]
+    if row.hold_id != BY_A_GUARD and is_guarded_now(row):
+        # The guard was set after the hold.
+        what += " and guarded by require-approval"
+        until += "" if "scope approve" in until else "; that takes a token of scope approve"
     text = f"{subject} is held {what}, {until}.{on_hold(row)}"
     if row.archive_held_at is not None:
         commands = [f"arkqueue unhold {row.archive}", *commands]

@@ -12,7 +12,8 @@ from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
 from arkqueue.model import SILENCE, AttemptId, AttemptKind, End, RunId, TaskId, TaskKind
 from arkqueue.names import PURGED, run_name, task_in_run
-from arkqueue.plan.ledger import HELD_WITHOUT_ENTRY
+from arkqueue.plan.globs import is_guarded
+from arkqueue.plan.ledger import BY_A_GUARD, HELD_WITHOUT_ENTRY
 from arkqueue.states import ATTENTION, EX_TEMPFAIL, MOST_LOSSES, SETTLED, State
 from arkqueue.usage import usage_in_words
 from arkqueue.views.expected import Expected, expected_of
@@ -450,15 +451,24 @@ def _why(row: Any, root: str | None, superseded_by: str | None) -> str:
             return how_it_ended(row) + (f", waived{by}" if row.waived else "")
         case State.DEFERRED:
             return how_it_ended(row)
-        case State.HELD if row.hold_id in HELD_WITHOUT_ENTRY:
-            return f"by {HELD_WITHOUT_ENTRY[row.hold_id]}"
         case State.HELD:
-            return f"by {row.held_by}: {row.held_note}" if row.held_note else f"by {row.held_by}"
+            also = " and guarded by require-approval" if row.hold_id != BY_A_GUARD and is_guarded_now(row) else ""
+            if row.hold_id in HELD_WITHOUT_ENTRY:
+                return f"by {HELD_WITHOUT_ENTRY[row.hold_id]}{also}"
+            return f"by {row.held_by}{also}: {row.held_note}" if row.held_note else f"by {row.held_by}{also}"
         case State.RUNNING if row.stop:
             return f"stopping: superseded by {superseded_by}" if superseded_by else f"stopping: {row.stop}{by}"
         case State.READY | State.RUNNING if row.polls:
             return "its outcome is asked for (poll)"
     return ""
+
+
+def is_guarded_now(row: Any) -> bool:
+    """True if the settings of its archive guard a task. ``row``: from ``show_tasks``; rows of lists
+    do not have the settings, and count as not guarded.
+    """
+    globs = getattr(row, "guards", ())
+    return bool(globs) and is_guarded(globs, row.name, is_empty_report=row.kind == TaskKind.REPORT and row.gate)
 
 
 def _wait(target: int, awaited: tuple[int, int], names: Mapping[int, str], behind: Behind) -> str:

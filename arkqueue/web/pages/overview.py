@@ -20,6 +20,7 @@ from arkqueue.views.needs import MOST_ARCHIVES, RESUME_LOCK, Fault, Others, faul
 from arkqueue.views.runs import RunInShort
 from arkqueue.views.waits import Wait, waits_of
 from arkqueue.web.pages.answer import Shown, run_words, shape_of
+from arkqueue.web.pages.approving import refused_needs
 from arkqueue.web.pages.visitor import Visitor
 
 STRIP: Final = 30
@@ -91,6 +92,7 @@ def overview(visitor: Visitor, request: Request) -> Shown:
             "needs": needs.lines,
             "others": needs.others,
             "total": needs.count + len(faults),
+            "_refused": refused_needs(visitor, needs.lines),
             "_others": links_of(needs.others),
             "_buttons": BUTTONS,
             "_resume_lock": RESUME_LOCK,

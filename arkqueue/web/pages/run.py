@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from starlette.requests import Request
 
@@ -24,6 +25,7 @@ from arkqueue.views.runs import run as show_run
 from arkqueue.views.tasks import TaskView
 from arkqueue.views.waits import tell_why_alone
 from arkqueue.web.pages.answer import Shown, asked
+from arkqueue.web.pages.approving import refusals_for, refused_on_run
 from arkqueue.web.pages.drawing import MOST_DRAWN, Picture, drawn
 from arkqueue.web.pages.folding import folded
 from arkqueue.web.pages.grid import words_of
@@ -69,6 +71,7 @@ def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict
     tell_why_alone(caller.session, view.tasks, caller.archives())
     removal = removal_of(caller.session, caller.session.rows("archive_of_run", id=id)[0].id)
     is_over = removal is not None or view.state is RunState.DELETED
+    items = _items(visitor, request, id, view.full_name, lists if is_long else ())
     picture, boxes = _picture(visitor, view, numbers)
     tasks = [task for task in view.tasks if task.kind is not TaskKind.COMMIT]
     return view, {
@@ -80,7 +83,8 @@ def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict
         "sentence": sentence(view, lists if is_long else ()),
         "_first_failed": first_failed(view),
         "lists": lists if is_long else [],
-        **_items(visitor, request, id, view.full_name, lists if is_long else ()),
+        **items,
+        "_barred": {} if is_over else refusals_for(visitor, [task.id for task in [*tasks, *items["items"]]]),
         "_may_hold": view.planned is not None or left_to_hold(view.counts) > 0,
         "_rare": [one for one in rare(visitor, view) if one[0] in OF_A_REMOVED or not removal],
         "deleted": deleted_items(caller.session, id, MOST_DELETED + 1) if visitor.may_administer else [],
@@ -89,6 +93,7 @@ def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict
         "_picture": picture,
         "_rows": rows_of,
         "_boxes": boxes,
+        "_refused": {} if is_over else refused_on_run(visitor, id),
     }
 
 
@@ -118,7 +123,7 @@ def _picture(visitor: Visitor, view: RunDetail, numbers: Numbers) -> tuple[Pictu
     return drawn(one.graph, view.archive, one.lists) if is_drawn else None, 0
 
 
-def _items(visitor: Visitor, request: Request, id: RunId, name: str, lists: Sequence[ListView]) -> dict[str, object]:
+def _items(visitor: Visitor, request: Request, id: RunId, name: str, lists: Sequence[ListView]) -> dict[str, Any]:
     """The items of the list, in the state, that an address asks for. ``name``: the run's name."""
     chosen = next((of for of in lists if of.name == asked(request, "list")), None)
     if chosen is None:

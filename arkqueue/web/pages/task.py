@@ -20,6 +20,7 @@ from arkqueue.views.inputs import Inputs, inputs_of, scratch_of
 from arkqueue.views.reasons import gone
 from arkqueue.views.tasks import AttemptView, TaskDetail
 from arkqueue.web.pages.answer import Shown, asked
+from arkqueue.web.pages.approving import NEEDS_APPROVAL, refusals_for
 from arkqueue.web.pages.definition import frozen_text
 from arkqueue.web.pages.helping import Remedy, nearest, remedies_of
 from arkqueue.web.pages.log import log_of, wanted_of
@@ -68,6 +69,7 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
     (row,) = tasks.rows_of(caller.session, [id])
     of_run = view.full_name.partition("/")[0]
     over = gone(row)
+    refused = None if over else refusals_for(visitor, [id]).get(id)
     if over:  # whatever would run it is refused
         remedies, wider = _undeletes(row, view, of_run), []
     of_state = [
@@ -85,6 +87,8 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
             "task": view,
             "explanation": explanation,
             "_over": over,
+            "_refused": refused,
+            "_refused_verbs": NEEDS_APPROVAL if refused else (),
             "_is_told": over in explanation.text,
             "inputs": inputs_of(caller.session, id)
             if view.definition and view.definition.get("depends")
