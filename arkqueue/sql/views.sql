@@ -407,12 +407,19 @@ where t.run_id = any(%(runs)s) and not t.deleted and (%(item)s::text is null or 
   and (%(tasks)s::bigint[] is null or t.id = any(%(tasks)s))
 order by t.position, t.id;
 
+-- part: urgency
+-- The place of a task among those for which one state is shown, the most urgent first: failures,
+-- unsettled tasks, waived failures, and all others. `attention`: the order of states.
+case when t.waived and t.state in ('failed', 'rejected') then 2 when t.settled_at is null then 1 when t.state in ('failed', 'rejected') then 0 else 3 end,
+array_position(%(attention)s::text[], t.state::text)
+
 -- name: count_cells
--- The ordinary tasks of runs by their names. A list counts as one task, represented by the item
--- whose state comes first in `attention`.
+-- The ordinary tasks of runs by their names. A list counts as one task, represented by its most
+-- urgent item.
 select t.run_id, t.name, count(*)::int as items, count(*) filter (where t.state = 'completed')::int as completed,
        count(*) filter (where t.state in ('failed', 'rejected') and not t.waived)::int as bad,
-       (min(array[t.waived::int, array_position(%(attention)s::text[], t.state::text), t.position, t.id]))[4] as id
+       count(*) filter (where t.state in ('failed', 'rejected') and t.waived)::int as waived,
+       (min(array[{part urgency}, t.position, t.id]))[4] as id
 from task t where t.run_id = any(%(runs)s) and t.kind = 'ordinary' and not t.deleted
 group by t.run_id, t.name order by t.run_id desc, min(t.position);
 
@@ -468,8 +475,9 @@ where t.run_id = any(%(runs)s) and not t.deleted
 order by t.position, t.id;
 
 -- name: count_items
--- For each task name of some runs, the number of items in each state, and the first item.
-select t.run_id, t.name, t.state, count(*)::int as n, min(t.id) as first
+-- For each task name of some runs, the number of items in each state, how many of these are waived,
+-- and the first item.
+select t.run_id, t.name, t.state, count(*)::int as n, count(*) filter (where t.waived)::int as waived, min(t.id) as first
 from task t where t.run_id = any(%(runs)s) and t.item_id is not null and not t.deleted
 group by t.run_id, t.position, t.name, t.state order by t.run_id, t.position;
 
@@ -1234,3 +1242,40 @@ group by a.id, h.id having bool_or(t.unmet = 0) order by max(t.run_id) desc limi
 -- name: completed_places
 -- The highest revision at which each task of a branch has completed.
 select name, max(highest_number) as number from completion where branch_id = %(branch)s and item = '' and highest_number is not null group by name;
+
+-- name: highest_tasks
+-- For each of some names, the ordinary task at the highest revision of a branch that stands for it:
+-- `id`. For a list, one of the items in the highest run, as in `count_cells`. Backfills and deleted
+-- runs do not count. To find lists, at most `most` lists and runs are looked at, the newest first.
+with recursive walk(place, wanted, run_id, number, run, position, name) as (
+    select 0, array(select of.name from unnest(%(names)s::text[]) of(name)
+                    where exists (select from task t where t.branch_id = %(branch)s and t.name = of.name and t.item_id is not null)),
+           null::bigint, 9223372036854775807, 0, 0, null::text
+    union all
+    select walk.place + 1, array_remove(walk.wanted, next.name), next.run_id, next.number, next.run, next.position, next.name
+    from walk cross join lateral (
+        select * from (
+            (select 0 as place, t.run_id, t.number, t.run, t.position, t.name from task t
+             where t.run_id = walk.run_id and t.item_id is not null and t.position > walk.position and not t.deleted order by t.position, t.id limit 1)
+            union all
+            (select 1, run.id, run.number, run.run, -1, null from run
+             where run.branch_id = %(branch)s and (run.number, run.run) < (walk.number, walk.run) and run.deleted_at is null and run.backfill_id is null
+             order by run.number desc, run.run desc limit 1)) either
+        order by place limit 1) next
+    where cardinality(walk.wanted) > 0 and walk.place < %(most)s
+), lists as (
+    select distinct on (walk.name) walk.name, walk.run_id, walk.number, walk.run, walk.position
+    from walk where walk.name = any(%(names)s) order by walk.name, walk.place
+)
+select distinct on (found.name) found.name, found.id
+from (select of.name, plain.* from unnest(%(names)s::text[]) of(name) cross join lateral (
+          select t.number, t.run, t.id from task t
+          where t.branch_id = %(branch)s and t.name = of.name and t.item = '' and t.kind = 'ordinary'
+            and exists (select from run where run.id = t.run_id and run.deleted_at is null and run.backfill_id is null)
+          order by t.number desc, t.run desc limit 1) plain
+      union all
+      select lists.name, lists.number, lists.run, first.id from lists cross join lateral (
+          select t.id from task t
+          where t.run_id = lists.run_id and t.position = lists.position and t.item_id is not null and not t.deleted
+          order by {part urgency}, t.id limit 1) first) found
+order by found.name, found.number desc, found.run desc;

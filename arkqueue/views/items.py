@@ -21,18 +21,25 @@ from arkqueue.views.tasks import TaskView, tasks_by_id
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListView:
     """The number of tasks of a list in each state, the states that need a person first. ``name``:
-    the task that has the list.
+    the task that has the list. ``waived``: the number of waived ones among the failed and rejected
+    tasks.
     """
 
     name: str
     tasks: int
     counts: dict[State, int]
+    waived: int = 0
+
+    @property
+    def unwaived(self) -> int:
+        """The number of failed and rejected tasks that nobody has waived."""
+        return self.counts.get(State.FAILED, 0) + self.counts.get(State.REJECTED, 0) - self.waived
 
 
-def list_view(name: str, counts: Mapping[State, int]) -> ListView:
+def list_view(name: str, counts: Mapping[State, int], waived: int = 0) -> ListView:
     """A list, from its numbers."""
     in_order = {state: counts[state] for state in ATTENTION if state in counts}
-    return ListView(name=name, tasks=sum(counts.values()), counts=in_order)
+    return ListView(name=name, tasks=sum(counts.values()), counts=in_order, waived=waived)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,26 +35,34 @@ class Listed:
 @dataclass(frozen=True, slots=True)
 class Numbers:
     """The lists of runs, in the order of their files, by run id and task name: the number of items
-    in each state, and the first item in each state.
+    in each state, the number of waived failures, and the first item in each state.
     """
 
     counts: dict[tuple[int, str], Counter[State]]
     first: dict[tuple[int, str], list[int]]
+    waived: Counter[tuple[int, str]]
+
+    def view(self, key: tuple[int, str]) -> ListView:
+        """The list of a run and a name."""
+        return list_view(key[1], self.counts[key], self.waived[key])
 
 
 def numbers_of(session: Session, runs: Sequence[int]) -> Numbers:
     """Count the items of runs. Reads each item once."""
     counts: dict[tuple[int, str], Counter[State]] = defaultdict(Counter)
     first: dict[tuple[int, str], list[int]] = defaultdict(list)
+    waived: Counter[tuple[int, str]] = Counter()
     for row in session.rows("count_items", runs=list(runs)) if runs else ():
         counts[row.run_id, row.name][State(row.state)] = row.n
         first[row.run_id, row.name].append(row.first)
-    return Numbers(counts, first)
+        if row.state in (State.FAILED, State.REJECTED):
+            waived[row.run_id, row.name] += row.waived
+    return Numbers(counts, first, waived)
 
 
 def lists_of(numbers: Numbers) -> list[ListView]:
     """All lists, also the short ones."""
-    return [list_view(name, counts) for (_, name), counts in numbers.counts.items()]
+    return [numbers.view(key) for key in numbers.counts]
 
 
 def has_list(session: Session, run: RunId, name: str) -> bool:
@@ -74,8 +82,8 @@ def listed(session: Session, runs: Sequence[int], item: str | None = None, numbe
     if not long:
         return Listed(session.rows("list_tasks", runs=list(runs), item=item, tasks=None) if runs else [])
     lists: dict[int, list[ListView]] = defaultdict(list)
-    for (run, name), counts in long.items():
-        lists[run].append(list_view(name, counts))
+    for key in long:
+        lists[key[0]].append(numbers.view(key))
     shown = [task for key in long for task in first[key]]
     names = [f"{run} {name}" for run, name in long]
     rows = session.rows("list_some_tasks", runs=list(runs), long=names, first=shown)

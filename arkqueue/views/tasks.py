@@ -10,7 +10,7 @@ from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
-from arkqueue.model import SILENCE, AttemptId, AttemptKind, End, RunId, TaskId, TaskKind
+from arkqueue.model import SILENCE, AttemptId, AttemptKind, BranchId, End, RunId, TaskId, TaskKind
 from arkqueue.names import PURGED, run_name, task_in_run
 from arkqueue.plan.globs import is_guarded
 from arkqueue.plan.ledger import BY_A_GUARD, HELD_WITHOUT_ENTRY
@@ -31,6 +31,8 @@ MOST_PAIRS = 100
 """The most waits for skipped tasks of a page that are followed."""
 MOST_BEHIND = 100
 """The most edges that are followed behind each of them."""
+MOST_LISTS = 1000
+"""The most lists and runs among which the highest runs of lists are sought."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,14 +173,15 @@ class TaskDetail(TaskView):
 @dataclass(slots=True)  # not frozen, as TaskView
 class CellView:
     """The tasks of a run that have one name: one, or one for each item of a list. ``task``: the one
-    that is shown for all, the one that needs a person most. ``bad``: the number of failed and not
-    waived ones.
+    that is shown for all, the most urgent one. ``bad``: the number of failed and not waived ones.
+    ``waived``: the number of waived failures.
     """
 
     task: TaskView
     items: int
     completed: int
     bad: int
+    waived: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,8 +247,29 @@ def cells_of(
     views, behind = _views_and_behind(session, rows, {run.id: run for run in kept}, names_within(rows, kept), edges)
     for view in views:
         row = some[view.id]
-        found[view.run_id].append(CellView(view, row.items, row.completed, row.bad))
+        found[view.run_id].append(CellView(view, row.items, row.completed, row.bad, row.waived))
     return Cells(found, list(names), edges, behind)
+
+
+def highest_tasks(
+    session: Session, branch: BranchId, names: Collection[str], known: Mapping[int, TaskView]
+) -> dict[str, TaskView]:
+    """The task at the highest revision of a branch, by name; for a list, its most urgent item.
+    ``known``: tasks that need not be read again, by id.
+    """
+    attention = list(map(str, ATTENTION))
+    rows = session.rows("highest_tasks", branch=branch, names=list(names), attention=attention, most=MOST_LISTS)
+    read = {task.id: task for task in tasks_by_id(session, [row.id for row in rows if row.id not in known])}
+    return {row.name: known.get(row.id) or read[row.id] for row in rows}
+
+
+def urgency(task: TaskView) -> tuple[int, int]:
+    """The place of a task among those for which one state is shown, as the part ``urgency`` of the
+    statements has it.
+    """
+    is_bad = task.state in (State.FAILED, State.REJECTED)
+    rank = 2 if is_bad and task.waived else 0 if is_bad else 3 if task.state in SETTLED else 1
+    return rank, ATTENTION.index(task.state)
 
 
 def views_of(

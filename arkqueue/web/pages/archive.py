@@ -125,10 +125,16 @@ def archive(visitor: Visitor, request: Request, name: str, named: str | None) ->
     page, needing = _page(visitor, id, branch, wanted, before, failures, faulty)
     shown = page.runs
     chosen = [name for text in request.query_params.getlist("columns") for name in text.split(",") if name]
-    grid = grid_of(
-        caller.session, branch, shown, needs=failures.cells, chosen=chosen,
-        all_names=asked(request, "gone") == "yes",
-    )  # fmt: skip
+    with caller.session.snapshot() as moment:  # so that the numbers of a list and its state agree
+        grid = grid_of(
+            moment,
+            branch,
+            shown,
+            is_newest=not wanted.address and not before,
+            needs=failures.cells,
+            chosen=chosen,
+            all_names=asked(request, "gone") == "yes",
+        )
     lines = [Line(None, [row]) for row in grid.rows] if wanted.address else _lines(request, grid.rows, needing)
     return Shown(
         "archive.html",

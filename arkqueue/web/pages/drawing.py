@@ -277,7 +277,8 @@ def _numbers(of: ListView) -> str:
     state, number = next(iter(of.counts.items()), (State.COMPLETED, of.tasks))
     if state in (State.FAILED, State.REJECTED):
         state, number = State.FAILED, sum(of.counts.get(bad, 0) for bad in (State.FAILED, State.REJECTED))
-    return f"{items} · {state}" if number == of.tasks else f"{items} · {number:,} {state}"
+    waived = ", waived" if state is State.FAILED and not of.unwaived else ""
+    return f"{items} · {state}{waived}" if number == of.tasks else f"{items} · {number:,} {state}{waived}"
 
 
 def _leads_to(node: NodeView, of: ListView | None) -> tuple[str, str, str]:

@@ -16,12 +16,12 @@ from typing import Any, Final
 from arkqueue.db.session import Session
 from arkqueue.durations import age_of, took
 from arkqueue.model import BranchId, Trigger
-from arkqueue.states import ATTENTION, SETTLED, State
+from arkqueue.states import SETTLED, State
 from arkqueue.views.attention import Defined, NoteView, completed_places, last_lines, newest_definition, notes_of
 from arkqueue.views.expected import Expected, Wait, expected, usual_durations, withheld
 from arkqueue.views.explain import outdated
 from arkqueue.views.runs import ListedRun
-from arkqueue.views.tasks import Behind, Cells, CellView, TaskView, cells_of
+from arkqueue.views.tasks import Behind, Cells, CellView, TaskView, cells_of, highest_tasks, urgency
 from arkqueue.views.waits import alone
 from arkqueue.workflow import EMPTY
 
@@ -59,8 +59,8 @@ class Absence(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A task's name. ``highest``: the task at the highest revision of the rows. ``completed``: the
-    highest revision at which it has ever completed. ``gone``: the newest workflow files do not have
+    """A task's name. ``highest``: the task at the highest revision of the branch, whatever the page
+    shows. ``completed``: the highest revision at which it has ever completed. ``gone``: the newest workflow files do not have
     it. ``triggers``: the triggers of its runs by these files. ``never``: the reason why commit runs
     do not have it; empty: they may. ``is_new``: no run of the branch has had it.
     """
@@ -165,11 +165,12 @@ def grid_of(
     branch: BranchId,
     shown: Sequence[ListedRun],
     *,
+    is_newest: bool,
     needs: Set[tuple[int, str]],
     chosen: Sequence[str] = (),
     all_names: bool = False,
 ) -> Grid:
-    """The grid of some runs. ``needs``: the ids of runs and the names of their tasks with failures
+    """The grid of some runs. ``is_newest``: they are the newest of their branch. ``needs``: the ids of runs and the names of their tasks with failures
     that nobody has handled. ``chosen``: the names of its columns. ``all_names``: True to show also the columns that are gone, if none is
     chosen.
     """
@@ -183,9 +184,10 @@ def grid_of(
     wanted = [name for name in chosen if name in names] or [name for name in names if all_names or name in defined]
     known.columns = frozenset(wanted)
     completed = completed_places(session, branch)
-    highest: dict[str, TaskView] = {}
-    for run in sorted(shown, key=lambda run: (run.rev, run.run)):
-        highest |= {name: cell.task for name, cell in known.cells[run.id].items()}
+    highest = _highest_of(shown, known) if is_newest else {}
+    sought = [name for name in wanted if name not in highest]
+    if sought:
+        highest |= highest_tasks(session, branch, sought, {id: cell.task for id, cell in known.tasks.items()})
     absent, new = _absent(
         session, branch, shown, known, wanted, [n for n in wanted if not {n} & (highest.keys() | completed.keys())]
     )
@@ -199,6 +201,18 @@ def grid_of(
         [name for name in names if name not in known.columns and not chosen],
         names,
     )
+
+
+def _highest_of(shown: Sequence[ListedRun], known: _Known) -> dict[str, TaskView]:
+    """The highest tasks that the newest runs of a branch have for certain, by name: no earlier run
+    is at a higher revision than the oldest commit run among them.
+    """
+    certain = min((run.rev for run in shown if run.trigger is Trigger.COMMIT), default=None)
+    highest: dict[str, TaskView] = {}
+    if certain is not None:
+        for run in sorted(shown, key=lambda run: (run.rev, run.run)):
+            highest |= {name: cell.task for name, cell in known.cells[run.id].items() if run.rev >= certain}
+    return highest
 
 
 def _absent(
@@ -325,7 +339,7 @@ def _row(
 ) -> Row:
     cells = known.cells[run.id]
     gone = [cell for name, cell in cells.items() if name not in known.columns]
-    worst = min(gone, key=lambda cell: (cell.task.waived, ATTENTION.index(cell.task.state)), default=None)
+    worst = min(gone, key=lambda cell: urgency(cell.task), default=None)
     shown = [_cell(cells[name], known, needs) if name in cells else None for name in wanted]
     left = [known.expected.get(cell.task.id) for cell in cells.values() if cell.task.state not in SETTLED]
     ends = [one.end for one in left if one is not None]
@@ -344,7 +358,7 @@ def _cell(cell: CellView, known: _Known, needs: Collection[tuple[int, str]]) -> 
     is_needed = is_bad and (task.run_id, task.name) in needs
     retry = is_bad and task.state is State.FAILED
     if task.item:
-        words = f"{cell.completed:,}/{cell.items:,}" + (f", {cell.bad:,} failed" if cell.bad else "")
+        words = f"{cell.completed:,}/{cell.items:,}" + _failed(cell)
         says = f"{cell.items:,} items, {words}. {says_of(task, known)}"
         return Cell(task, words, retry, says, edges, is_needed, note, None)
     usual, progress = known.usual.get(task.name), None
@@ -353,6 +367,12 @@ def _cell(cell: CellView, known: _Known, needs: Collection[tuple[int, str]]) -> 
     return Cell(
         task, words_of(task), retry, says_of(task, known), edges, is_needed, note, progress, task.id in known.late
     )
+
+
+def _failed(cell: CellView) -> str:
+    """The failures of a list, after its numbers."""
+    bad = f", {cell.bad:,} failed" if cell.bad else ""
+    return bad + (f", {cell.waived:,} {'' if bad else 'failed, '}waived" if cell.waived else "")
 
 
 def says_of(task: TaskView, known: _Known) -> str:

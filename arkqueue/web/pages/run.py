@@ -5,7 +5,7 @@ commit. A long list is shown as numbers first, and its items in one state on dem
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from arkqueue.queue.many import COMES_BACK
 from arkqueue.states import MOVES, SETTLED, Event, RunState, State
 from arkqueue.views.archives import removal_of
 from arkqueue.views.graph import graph, unmet_pairs
-from arkqueue.views.items import ListView, deleted_items, list_view, page_of_items
+from arkqueue.views.items import ListView, deleted_items, page_of_items
 from arkqueue.views.lists import Numbers, lists_of, numbers_of
 from arkqueue.views.runs import Counts, RunDetail
 from arkqueue.views.runs import run as show_run
@@ -82,6 +82,7 @@ def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict
         "_tasks": _with_words(tasks),
         "sentence": sentence(view, lists if is_long else ()),
         "_first_failed": first_failed(view),
+        "_needs_retry": _needs_retry(view, lists),
         "lists": lists if is_long else [],
         **items,
         "_barred": {} if is_over else refusals_for(visitor, [task.id for task in [*tasks, *items["items"]]]),
@@ -95,6 +96,12 @@ def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict
         "_boxes": boxes,
         "_refused": {} if is_over else refused_on_run(visitor, id),
     }
+
+
+def _needs_retry(view: RunDetail, lists: Sequence[ListView]) -> bool:
+    """Whether a task has failed, or was rejected, that nobody has waived."""
+    bad = (State.FAILED, State.REJECTED)
+    return any(task.state in bad and not task.waived for task in view.tasks) or any(of.unwaived for of in lists)
 
 
 def _with_words(tasks: Sequence[TaskView]) -> list[tuple[TaskView, str]]:
@@ -114,8 +121,7 @@ def _picture(visitor: Visitor, view: RunDetail, numbers: Numbers) -> tuple[Pictu
         return None, without_items
     found = graph(caller.session, [RunId(view.id)], caller.archives(), numbers)
     others = numbers_of(caller.session, [*{node.run_id for node in found.nodes if node.outside and node.item}])
-    counted = numbers.counts | others.counts
-    every = {(run, name): list_view(name, counts) for (run, name), counts in counted.items()}
+    every = {key: of.view(key) for of in (numbers, others) for key in of.counts}
     one = folded(found, every, unmet_pairs(caller.session, found))
     if len(one.graph.nodes) > MOST_DRAWN:
         return None, len(one.graph.nodes)
@@ -247,7 +253,9 @@ def sentence(view: RunDetail, lists: Sequence[ListView] = ()) -> str:
     held = _labels([task for task in view.tasks if task.state is State.HELD])
     waits = (State.WAITING, State.READY, State.DEFERRED)
     waiting = sum(task.state in waits for task in view.tasks) + _number(lists, *waits)
-    failed += _of_lists(lists, State.FAILED, State.REJECTED)
+    failed += _in_words((of.name, of.unwaived) for of in lists)
+    waived = _labels([t for t in view.tasks if t.state in (State.FAILED, State.REJECTED) and t.waived])
+    waived += _in_words((of.name, of.waived) for of in lists)
     is_one = sum(task.state is State.RUNNING for task in view.tasks) + _number(lists, State.RUNNING) == 1
     running += _of_lists(lists, State.RUNNING)
     is_held_alone = sum(task.state is State.HELD for task in view.tasks) + _number(lists, State.HELD) == 1
@@ -261,7 +269,8 @@ def sentence(view: RunDetail, lists: Sequence[ListView] = ()) -> str:
     if not said and not view.counts.tasks:
         return f"It is {view.state}: it has no tasks."
     if not said:
-        return f"It is {view.state}: {view.counts.completed} of {view.counts.tasks} tasks completed."
+        said.append(f"It is {view.state}: {view.counts.completed} of {view.counts.tasks} tasks completed")
+    said += [f"{_listed(waived)} failed, waived"] if waived else []
     return "; ".join(said) + "."
 
 
@@ -305,7 +314,11 @@ def _number(lists: Sequence[ListView], *states: State) -> int:
 
 def _of_lists(lists: Sequence[ListView], *states: State) -> list[str]:
     """The number of items of each list in some states, in words."""
-    numbers = [(of.name, _number([of], *states)) for of in lists]
+    return _in_words((of.name, _number([of], *states)) for of in lists)
+
+
+def _in_words(numbers: Iterable[tuple[str, int]]) -> list[str]:
+    """The numbers of items of lists, in words."""
     return [f"{number:,} item{'s' if number > 1 else ''} of {name}" for name, number in numbers if number]
 
 

@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 from arkqueue.model import Trigger
 from arkqueue.states import ATTENTION, OPEN, RunState
 from arkqueue.views.runs import ListedRun, RunView
-from arkqueue.views.tasks import TaskView
+from arkqueue.views.tasks import TaskView, urgency
 from arkqueue.web.pages.grid import Cell, Row
 
 FEWEST: Final = 2
@@ -112,7 +112,7 @@ def _line(rows: list[Row], opened: Collection[int], asked: Sequence[tuple[str, s
         _counted(Counter(str(run.state) for run in runs), [str(state) for state in RunState]),
         [_cell(cells, len(rows)) for cells in zip(*(row.cells for row in rows), strict=True)],
         sum(row.gone for row in rows),
-        min((row.worst for row in gone if row.worst is not None), key=_urgency, default=None),
+        min((row.worst for row in gone if row.worst is not None), key=urgency, default=None),
         is_open,
         f"?{address}#s{runs[-1].id}",
     )
@@ -125,15 +125,11 @@ def _name(runs: Sequence[RunView]) -> str:
     return f"{first if first == last else f'{first}–{last}'} {ways}"
 
 
-def _urgency(task: TaskView) -> tuple[int, bool]:
-    return ATTENTION.index(task.state), task.waived
-
-
 def _cell(cells: Sequence[Cell | None], runs: int) -> SeriesCell | None:
     tasks = [cell.task for cell in cells if cell is not None]
     if not tasks:
         return None
-    worst = min(tasks, key=_urgency)
+    worst = min(tasks, key=urgency)
     alike = sum(task.state is worst.state for task in tasks)
     counts = _counted(Counter(str(task.state) for task in tasks), [str(state) for state in ATTENTION])
     words = f"{alike:,}" if alike == len(tasks) else f"{alike:,} of {len(tasks):,}"

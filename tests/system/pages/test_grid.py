@@ -580,3 +580,70 @@ def test_a_task_that_runs_for_longer_than_usual_is_said_to(visitor: Visitors, se
     for began, words in (("0 seconds", "of about 1:00"), ("2 minutes", "longer than usual: about 1:00")):
         archive.sql("update attempt set started_at = clock_timestamp() - %s::interval where id = %s", began, attempt)
         assert words in browser.get("/papers").text
+
+
+def test_the_header_shows_the_branch_whatever_the_rows_show(operator: httpx.Client, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "", "files": "foreach: [x, y]", "late": ""})
+    archive.run("a@2", "files/x@2", "files/y@2", "late@2")
+    archive.commit({"a": "", "files": "foreach: [x, z]", "late": "paths: [none/**]"})
+    archive.fail("a@3", "files/z@3")
+    archive.run("files/x@3")
+    newest = {"a": (3, "failed", 2), "files": (3, "failed", 2), "late": (2, "completed", 2)}
+    for asked in ({}, {"state": "completed"}, {"before": str(archive.run_id(3))}, {"columns": "a,files,late"}):
+        columns = grid(operator, **asked)["columns"]
+        shown = {one["name"]: (one["highest"]["rev"], one["highest"]["state"]) for one in columns}
+        assert shown == {name: state[:2] for name, state in newest.items()}, asked
+    for _ in range(55):
+        archive.trigger(2, "a")
+    shown = {one["name"]: (one["highest"]["rev"], one["highest"]["state"]) for one in grid(operator)["columns"]}
+    assert shown["a"] == (3, "failed")
+
+
+def test_the_state_of_a_list_agrees_with_its_numbers_while_it_runs(
+    operator: httpx.Client, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The item that stood for the list completed between the statement that chose it and the one that read it."""
+    archive = an_archive(session)
+    archive.commit({"files": "foreach: [x, y]"})
+    archive.claim("files/x@2")
+    rows = Session.rows
+
+    def interrupted(session: Session, block: str, /, **parameters: Any) -> list[Any]:
+        found = rows(session, block, **parameters)
+        if block == "count_cells" and archive.state("files/x@2") == "running":
+            archive.end("files/x@2")
+        return found
+
+    monkeypatch.setattr(Session, "rows", interrupted)
+    cell, later = (cells(operator)[f"papers@2/files/{item}"] for item in "xy")
+    assert (cell["task"]["state"], cell["words"]) == ("running", "0/2")
+    assert (later["task"]["state"], later["words"]) == ("running", "1/2")
+
+
+def test_waived_failures_of_a_list_are_said_everywhere_and_are_not_green(
+    operator: httpx.Client, session: Session
+) -> None:
+    archive = an_archive(session)
+    archive.commit({"files": "foreach: [v, w, x, y]", "alone": ""})
+    archive.run("files/v@2", "files/w@2")
+    archive.fail("files/x@2", "files/y@2", "alone@2")
+    archive.skip("files/x@2")
+    assert cells(operator)["papers@2/files/y"]["words"] == "2/4, 1 failed, 1 waived"
+    assert "do" in buttons(operator.get("/papers@2"))["Retry what failed"]
+    archive.skip("files/y@2")
+    archive.skip("alone@2")
+    found = cells(operator)
+    assert found["papers@2/files/x"]["words"] == "2/4, 2 failed, waived"
+    assert {cell["task"]["state"] for cell in found.values()} == {"failed"}
+    assert {one["highest"]["state"] for one in grid(operator)["columns"]} == {"failed"}
+    page = operator.get("/papers@2")
+    assert "It is completed: 2 of 5 tasks completed; 2 items of files, alone failed, waived." in said(page)
+    assert "do" not in buttons(page).get("Retry what failed", [])
+    assert "4 items · 2 failed, waived" in said(page)
+    assert "2 failed, waived" in said(operator.get("/papers@2?list=files"))
+
+
+def buttons(page: httpx.Response) -> dict[str, list[str]]:
+    """The classes of the buttons of a page, by their words."""
+    return {words: kinds.split() for kinds, words in re.findall(r'<button class="([^"]*)"[^>]*>([^<]*)', page.text)}
