@@ -159,6 +159,7 @@ def archive(visitor: Visitor, request: Request, name: str, named: str | None) ->
             "filter_address": wanted.address,
             "is_later_page": bool(before),
             "_address": partial(address_with, request),
+            "_further": _further(request, failures, [row.run.id for row in grid.rows]),
             "_all_runs": address_with(request, **dict.fromkeys(Filter.__dataclass_fields__, "")),
             "states": [UNHANDLED, *(str(one) for one in (State if wanted.task else RUN_STATES))],
             "newest": None if wanted.address or before else _newest_of_commits(shown),
@@ -200,6 +201,15 @@ def _page(
     if not wanted.address:
         page = _filled(page, needing, lambda before: _runs(visitor, id, branch, wanted, before, known))
     return page, needing
+
+
+def _further(request: Request, failures: Unhandled, shown: Sequence[int]) -> str:
+    """The query of the address of earlier runs with failures that nobody has handled; empty if
+    there are none.
+    """
+    last = min(shown, default=0)
+    is_there = any(run < last for run, _ in failures.cells)
+    return address_with(request, state=UNHANDLED, before=str(last)) if is_there else ""
 
 
 def _lines(request: Request, rows: Sequence[Row], needing: Collection[int]) -> list[Line]:

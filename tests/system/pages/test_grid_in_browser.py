@@ -97,7 +97,7 @@ def test_the_key_of_retry_never_means_the_whole_archive(opened: Opened, archive:
     page.locator('.grid a[href="/papers@3/index"]').focus()
     page.keyboard.press("r")
     expect(page.locator(".foot .line")).to_contain_text("Nothing of this cell has failed")
-    page.keyboard.press("j")
+    page.keyboard.press("k")
     expect(focused(page)).to_contain_text("0/3, 2 failed")
     page.keyboard.press("r")
     expect(page.locator('.grid tr:has(a[href="/papers@3"]) td').first).to_have_text("0/3")
@@ -285,3 +285,78 @@ def test_text_from_right_to_left_begins_in_sight_and_leaves_numbers_in_their_pla
     page.goto("/-/mine?author=dee")
     age, end = boxes(page, "main time")[0], boxes(page, "main bdi")[0]
     assert age["left"] >= end["right"]
+
+
+@pytest.mark.full
+def test_arrows_pass_over_runs_and_columns_without_a_cell(opened: Opened, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "", "b": "", "c": ""})
+    archive.commit({"a": "", "c": "", "b": "paths: [none]"}, paths=["other"])
+    archive.commit({"a": "", "c": "", "b": ""})
+    page = opened("/papers?columns=a,b,c")
+    page.locator('.grid a[href="/papers@3/a"]').focus()
+    page.keyboard.press("ArrowRight")
+    expect(focused(page)).to_have_attribute("href", "/papers@3/c")
+    page.keyboard.press("ArrowLeft")
+    expect(focused(page)).to_have_attribute("href", "/papers@3/a")
+    page.locator('.grid a[href="/papers@2/b"]').focus()
+    page.keyboard.press("ArrowUp")
+    expect(focused(page)).to_have_attribute("href", "/papers@4/b")
+    page.keyboard.press("ArrowUp")
+    expect(focused(page)).to_have_attribute("href", "/papers@4/b")
+
+
+@pytest.mark.full
+def test_the_next_failure_is_behind_the_focus_and_also_on_the_page_of_earlier_runs(
+    opened: Opened, session: Session
+) -> None:
+    archive = an_archive(session)
+    for _ in range(60):
+        archive.commit({"a": ""})
+    archive.fail("a@3", "a@5", "a@40", "a@60")
+    page = opened("/papers")
+    page.locator('.grid a[href="/papers@50/a"]').focus()
+    page.keyboard.press("j")
+    expect(focused(page)).to_have_attribute("href", "/papers@40/a")
+    page.keyboard.press("k")
+    expect(focused(page)).to_have_attribute("href", "/papers@60/a")
+    page.keyboard.press("k")
+    expect(focused(page)).to_have_attribute("href", "/papers@40/a")
+    expect(page.locator(".foot .line")).to_contain_text("No failure above: this is the last one of this page.")
+    page.keyboard.press("j")
+    expect(focused(page)).to_have_attribute("href", "/papers@5/a")
+    expect(page).to_have_url(re.compile(r"\?state=unhandled&before="))
+    expect(page.locator(".foot .line")).to_contain_text("These are earlier runs")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    expect(focused(page)).to_have_attribute("href", "/papers@5/a")
+    expect(page.locator(".foot .line")).to_contain_text("No further failure below")
+    page.get_by_role("link", name="Newest runs").click()
+    expect(page.locator('.grid a[href="/papers@61/a"]')).to_have_count(0)
+    page.locator(".trail").get_by_role("link", name="papers").click()
+    expect(page.locator('.grid a[href="/papers@61/a"]')).to_be_visible()
+
+
+@pytest.mark.full
+def test_a_page_follows_beside_an_empty_input_and_says_when_it_waits(opened: Opened, session: Session) -> None:
+    archive = an_archive(session)
+    for _ in range(3):
+        archive.commit({"a": ""})
+    page, waits = opened("/papers"), "Not current: it waits until you have finished typing."
+    page.keyboard.press("f")
+    archive.run("a@2")
+    expect(page.locator('.grid a[href="/papers@2/a"] .completed')).to_be_visible()
+    expect(focused(page)).to_have_attribute("name", "message")
+    page.keyboard.type("wo")
+    archive.run("a@3")
+    expect(page.locator(".outdated")).to_have_text(waits)
+    page.keyboard.type("rd")
+    expect(focused(page)).to_have_value("word")
+    page.keyboard.press("Escape")
+    expect(page.locator('.grid a[href="/papers@3/a"] .completed')).to_be_visible()
+    expect(page.locator(".outdated")).to_be_empty()
+    page.locator("details.columns summary, details.rare summary").first.click()
+    archive.run("a@4")
+    expect(page.locator(".outdated")).to_have_text("Not current: it waits until the open menu or form is closed.")
+    page.locator("h1").click()
+    expect(page.locator('.grid a[href="/papers@4/a"] .completed')).to_be_visible()

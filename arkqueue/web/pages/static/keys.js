@@ -2,24 +2,44 @@
 "use strict";
 const all = (what) => [...document.querySelectorAll(what)];
 const isTyping = () => /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement?.tagName ?? "");
-const isBusy = () => isTyping() || document.querySelector("details.ask[open], dialog[open]") || String(getSelection()) !== "";
 
+// For what a page that has changed waits; empty: it follows at once. An input that is empty, or as it was served, keeps its focus and its caret.
+function waitsFor() {
+  const at = document.activeElement;
+  if (isTyping() && at.closest("main") && !(at.matches("input") && at.form && inputOf(at) === servedIn(at))) return "you have finished typing";
+  if (document.querySelector("main details.ask[open], dialog[open]")) return "the open menu or form is closed";
+  return !isTyping() && String(getSelection()) !== "" ? "no text is selected" : "";
+}
+
+// The next or previous failure, from the focus on. After the last one of a page of the grid comes the page with earlier ones.
 function toFailure(step) {
-  const failures = all(".alarm");
-  if (!failures.length) return;
-  const at = failures.indexOf(document.activeElement);
-  failures[(at < 0 ? (step > 0 ? 0 : failures.length - 1) : at + step + failures.length) % failures.length].focus();
+  const failures = all(".alarm"), at = document.activeElement ?? document.body;
+  const side = step > 0 ? Node.DOCUMENT_POSITION_FOLLOWING : Node.DOCUMENT_POSITION_PRECEDING;
+  const ahead = at === document.body ? failures : failures.filter((e) => at.compareDocumentPosition(e) & side);
+  const further = document.querySelector("[data-further]")?.dataset.further;
+  if (!ahead.length && step > 0 && further) {
+    sessionStorage.setItem("further", "yes");
+    return location.assign(further);
+  }
+  const next = (ahead.length ? ahead : failures).at(step > 0 ? 0 : -1);
+  next?.focus();
+  if (next && !ahead.length) say(step > 0 ? "No further failure below: this is the first one of this page." : "No failure above: this is the last one of this page.");
+}
+
+// Says something about the cell at hand, before its own sentence.
+function say(words) {
+  const line = shown?.closest(".card")?.querySelector(".foot .line");
+  if (line) line.textContent = `${words} ${shown.title}`;
 }
 
 function toCell(down, right) {
   const here = document.activeElement?.closest(".grid td, .grid th");
   if (!here) return document.querySelector(".grid tbody a")?.focus();
-  let row = here.parentElement, column = here.cellIndex + right;
-  for (let next = row; next; next = down > 0 ? next.nextElementSibling : next.previousElementSibling) {
-    if (down && next === row) continue;
-    const link = next.cells[Math.min(Math.max(column, 0), next.cells.length - 1)]?.querySelector("a");
+  for (let row = here.parentElement, column = here.cellIndex; row;) {
+    if (down) row = down > 0 ? row.nextElementSibling : row.previousElementSibling;
+    else if (!row.cells[column += right]) return;
+    const link = row?.cells[Math.min(column, row.cells.length - 1)].querySelector("a");
     if (link) return link.focus();
-    if (!down) return;
   }
 }
 
@@ -120,6 +140,11 @@ if (document.querySelector(".grid") && sessionStorage.getItem("place")) {
   linkAt(JSON.parse(sessionStorage.getItem("place")))?.focus();
   sessionStorage.removeItem("place");
 }
+if (sessionStorage.getItem("further")) {
+  sessionStorage.removeItem("further");
+  document.querySelector(".alarm")?.focus();
+  say("These are earlier runs, with failures that nobody has handled.");
+}
 
 // The log of the cell at hand, or that of the page.
 function toLog() {
@@ -147,6 +172,11 @@ function closeOpened() {
   return true;
 }
 
+// A menu closes when somebody clicks elsewhere; a form stays open.
+addEventListener("click", (event) => {
+  for (const menu of all("details.ask[open]:has(> .menu)")) if (!menu.contains(event.target)) menu.open = false;
+});
+
 addEventListener("keydown", (event) => {
   if (event.key === "Escape" && !document.querySelector("dialog[open]")) {
     if (closeOpened() || !isTyping()) return;
@@ -171,14 +201,14 @@ addEventListener("keydown", (event) => {
   keys[event.key]();
 });
 
-// What changed is put in place while nobody types, has opened a form, or has selected a text. Focus, places of scrolling and forms that are filled in stay.
+// What changed is put in place while nobody types, has opened a form, or has selected a text: then the page says for what it waits. Focus, places of scrolling and forms that are filled in stay.
 // After an answer a page rests for three times as long as that took, two seconds at most: however much changes, it asks for a quarter of the time at most.
 const PATIENCE = 45_000; // milliseconds: the server says something each 15 s
-let isAsking = false, isStale = false, rested = 0, later = 0, served = document.querySelector("main").innerHTML;
+let isAsking = false, isStale = false, isWaiting = false, rested = 0, later = 0, served = document.querySelector("main").innerHTML;
 
 async function refresh() {
   isStale = true;
-  if (isAsking || document.hidden || isBusy()) return;
+  if (isAsking || document.hidden || mustWait()) return;
   const began = performance.now();
   clearTimeout(later);
   if (began < rested) return void (later = setTimeout(refresh, rested - began));
@@ -203,6 +233,15 @@ async function refresh() {
   put(new DOMParser().parseFromString(text, "text/html"));
   if (isConnected()) succeeded();
   if (isStale) refresh(); // it changed meanwhile
+}
+
+// Whether a page that has changed waits, which it says.
+function mustWait() {
+  const what = waitsFor();
+  if (what && !failing) write(document.querySelector(".outdated"), `Not current: it waits until ${what}.`);
+  else if (isWaiting && !failing) write(document.querySelector(".outdated"), "");
+  isWaiting = what !== "";
+  return isWaiting;
 }
 
 // A page that cannot be current says so from the second failure in a row on, so that a server that starts anew does not alarm anybody. It tries again after a pause that doubles, up to a minute.
@@ -270,6 +309,12 @@ function fillIn(before) {
   }
 }
 
+function goOnTyping(name, caret) {
+  const field = fields().find((e) => nameOf(e) === name);
+  field?.focus({ preventScroll: true });
+  if (caret) field?.setSelectionRange(...caret);
+}
+
 // A form that is sent after the session has ended leads to the sign-in, and from there back to its page: what was put into it is there again.
 const PLACE = location.pathname + location.search, isSignIn = location.pathname === "/-/sign-in";
 const sent = isSignIn ? null : JSON.parse(sessionStorage.getItem("sent"));
@@ -298,8 +343,9 @@ function put(fresh) {
   const main = document.querySelector("main"), next = fresh.querySelector("main");
   if (!next) return;
   if (served === next.innerHTML) return void (main.dataset.asOf = next.dataset.asOf ?? "");
-  if (isBusy()) return void (isStale = true);
-  const state = stateOf(), before = inputs();
+  if (mustWait()) return void (isStale = true);
+  const state = stateOf(), before = inputs(), field = document.activeElement;
+  const typed = fields().includes(field) && [nameOf(field), field.type === "text" || field.type === "search" ? [field.selectionStart, field.selectionEnd] : null];
   main.innerHTML = served = next.innerHTML;
   fillIn(before);
   main.dataset.asOf = next.dataset.asOf ?? "";
@@ -308,6 +354,7 @@ function put(fresh) {
   shown = null;
   document.dispatchEvent(new Event("put"));
   focusAgain(state);
+  if (typed) goOnTyping(...typed);
   if (main.dataset.live !== next.dataset.live) {
     main.dataset.live = next.dataset.live ?? "";
     listen();
