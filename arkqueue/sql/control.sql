@@ -466,10 +466,10 @@ where t.run_id = %(run)s and t.state = 'skipped'
 
 -- name: roots_by_deletion
 -- The skipped tasks of a deleted run, or of deleted items of it, that are roots because they are
--- deleted (`root_behind`): tasks of other runs need their products.
+-- deleted (`root_behind`): tasks of other runs need their products or their failures.
 select t.id from task t
 where t.run_id = %(run)s and (%(items)s::text[] is null or t.item = any(%(items)s)) and t.state = 'skipped' and root_behind(t.id, t.root_id) = t.id and t.root_id is not null
-  and exists (select from edge e where e.source = t.id and e.crossing and e.product and not e.met)
+  and exists (select from edge e where e.source = t.id and (e.product or e.failed) and not e.met)
 order by t.id;
 
 -- name: roots_of_gates

@@ -218,6 +218,21 @@ def test_what_needs_the_product_of_an_undeleted_item_is_skipped_again_if_the_pro
     assert items.archive.state("publish/x@2.2") == "waiting"
 
 
+def test_what_needs_the_failure_of_a_deleted_item_is_skipped_because_of_the_failure_before_it_again(
+    session: Session,
+) -> None:
+    """After the item is undeleted."""
+    archive = an_archive(session)
+    archive.commit({"prepare": "", "store": "foreach: [x]\ndepends: [prepare]"})
+    archive.fail("prepare@2")
+    Items(archive).delete()
+    archive.commit({"store": "foreach: [x]\ndepends: [{task: PREV, when: failed}]"})
+    root = "select r.name from task t join task r on r.id = t.root_id where t.id = %s"
+    assert archive.sql(root, archive.task("store/x@3")) == [{"name": "store"}]
+    Items(archive).undelete()
+    assert archive.sql(root, archive.task("store/x@3")) == [{"name": "prepare"}]
+
+
 @pytest.mark.parametrize("most", [1000, 0])
 def test_what_needs_the_product_of_a_deleted_run_waits_again_when_the_run_is_undeleted(
     session: Session, monkeypatch: pytest.MonkeyPatch, most: int
