@@ -140,6 +140,7 @@ def as_proposed(graph: Graph, proposal: Proposal, *, is_held: bool = False) -> P
         return Needed(task=name, state=State(at.state), is_awaited=not edge.met)
 
     ran = {key.name for key in (*reading.known.past, *reading.known.purged)} | {task.name for task in own.values()}
+    ran |= {name.rpartition(":")[0] for name in ran}  # the gate of a list stands for the list
     stopped = _stopped(graph, proposal, own.values())
     tasks = [
         ProposedTask(

@@ -15,6 +15,7 @@ from arkqueue.errors import Busy, Conflict
 from arkqueue.model import ArchiveId, PayloadKind, RunId
 from arkqueue.queue import archives, holds, planning, purge, submissions
 from arkqueue.queue.export import Export
+from arkqueue.queue.proposed import proposed
 from arkqueue.views import runs
 from arkqueue.views.attention import unhandled_failures
 from arkqueue.views.doctor import examine
@@ -87,6 +88,14 @@ def test_commits_and_triggers_leave_tasks_of_submissions_out(archive: AnArchive)
     assert archive.states() == {"build@2": "ready", "build@2.2": "ready"}
     with pytest.raises(Conflict, match="not for manual runs"):
         archive.trigger(2, "check")
+
+
+def test_a_plan_says_once_what_becomes_of_a_dependency_on_items_of_a_submission(archive: AnArchive) -> None:
+    archive.commit({"deposit": "foreach: submission", "index": "on: manual\ndepends: [deposit]"})
+    assert proposed(archive.session, archive.revisions["", 2], names=["index"], without=["deposit"]).tasks[0].never_ran == ["deposit"]  # fmt: skip
+    archive.submit('["a"]')
+    (task,) = proposed(archive.session, archive.revisions["", 2], names=["index"]).tasks
+    assert ([needed.task for needed in task.needs], task.never_ran) == (["papers@2.2/deposit:completed"], [])
 
 
 def test_a_submission_without_a_task_is_refused_and_its_id_stays_free(archive: AnArchive) -> None:
