@@ -119,13 +119,22 @@ group by f.id, a.name, f.number order by f.id desc limit %(most)s;
 
 -- name: telling_runs_of_backfill
 -- The runs of a backfill that failed or could not start, then the runs with a task that runs or can
--- run, each the oldest first.
+-- run, each the oldest first. If no task runs or can run, the oldest run that has not ended, which
+-- the others wait for.
 (select r.id, true as is_bad from run r
  where r.backfill_id = %(backfill)s and r.deleted_at is null
    and (r.faults <> '[]' or exists (select from task t where t.run_id = r.id and t.state in ('failed', 'rejected') and not t.deleted))
  order by r.id limit %(most)s)
 union all
-(select r.id, false from run r
- where r.backfill_id = %(backfill)s and r.deleted_at is null
-   and exists (select from task t where t.run_id = r.id and t.state in ('ready', 'running', 'deferred'))
- order by r.id limit %(most)s);
+(with going as (
+    select r.id from run r
+    where r.backfill_id = %(backfill)s and r.deleted_at is null
+      and exists (select from task t where t.run_id = r.id and t.state in ('ready', 'running', 'deferred'))
+    order by r.id limit %(most)s)
+ select id, false from going
+ union all
+ (select r.id, false from run r
+  where not exists (select from going) and r.backfill_id = %(backfill)s and r.deleted_at is null
+    and exists (select from task t where t.run_id = r.id and t.kind = 'ordinary' and t.state in ('waiting', 'held') and not t.deleted)
+  order by r.id limit 1)
+ order by id);

@@ -24,6 +24,7 @@ from arkqueue.names import (
     EVERY_TASK,
     PURGED,
     Name,
+    as_backfill,
     backfill_command,
     is_list,
     list_name,
@@ -35,6 +36,7 @@ from arkqueue.names import (
 from arkqueue.plan import matches_branch
 from arkqueue.states import MOST_LOSSES, UNSETTLED, State, run_state
 from arkqueue.views.archives import archive as show_archive
+from arkqueue.views.backfills import backfill, find_backfill
 from arkqueue.views.expected import Expected, expected_of
 from arkqueue.views.find import (
     Place,
@@ -171,6 +173,8 @@ def explain_name(session: Session, text: str, seen: Sequence[ArchiveId] | None =
 
 
 def _explain_name(session: Session, text: str, seen: Sequence[ArchiveId] | None) -> Explanation:
+    if named := as_backfill(text):
+        return _explain_backfill(session, *named, seen)
     name = resolved(session, parse_name(text))
     archive = find_archive(session, name.archive)
     try:
@@ -191,6 +195,22 @@ def _explain_name(session: Session, text: str, seen: Sequence[ArchiveId] | None)
         return _explain(session, find_task(session, name), seen)
     except NotFound:
         return _left_out(session, place, name)
+
+
+def _explain_backfill(session: Session, archive: str, number: int, seen: Sequence[ArchiveId] | None) -> Explanation:
+    """Explain the runs of a backfill that have failed, and the first run that goes on, or waits."""
+    found = backfill(session, find_backfill(session, find_archive(session, archive), archive, number))
+    told = [*found.failed, *found.open[:1]]
+    if not told:
+        text = "All of its runs have ended." if found.is_planned else "It has no run yet that could be explained."
+        return _explanation(found.full_name, None, [Reason(kind=Why.COMPLETED, text=text)])
+    parts = [_explain_run(session, RunId(run.id), parse_name(run.full_name), seen) for run in told]
+    reasons = [
+        replace(reason, text=f"{run.full_name}: {reason.text}")
+        for run, part in zip(told, parts, strict=True)
+        for reason in part.reasons
+    ]
+    return _explanation(found.full_name, None, reasons, [wait for part in parts for wait in part.waits_for])
 
 
 def _explanation(name: str, state: State | None, reasons: list[Reason], waits: Sequence[Wait] = ()) -> Explanation:

@@ -110,6 +110,27 @@ def test_a_failure_lets_the_next_revision_go_on_and_depends_prev_does_not(sessio
     assert strict.state("thumbs@3.2") == "waiting"
 
 
+def test_a_backfill_that_waits_says_which_of_its_runs_and_for_what(session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit()
+    archive.commit()
+    archive.commit({"thumbs": "depends: [PREV]"})
+    first = fill(archive, 3)
+    archive.fail("thumbs@3.2")
+    second = fill(archive, 2)
+    assert [run.full_name for run in shown(archive, second).open] == ["papers@2.2"], "it is ready"
+    archive.run("thumbs@2.2")
+    assert [run.full_name for run in shown(archive, second).open] == ["papers@3.3"]
+    told = explain_name(session, "papers@fill:2")
+    assert told.full_name == "papers@fill:2"
+    assert "papers@3.3: papers@3.3/thumbs: It waits for papers@3.2/thumbs, which failed" in told.text
+    assert told.commands == ["arkqueue retry papers@3.2/thumbs", "arkqueue skip papers@3.2/thumbs"]
+    assert [run.full_name for run in shown(archive, first).failed] == ["papers@3.2"]
+    archive.retry("thumbs@3.2")
+    archive.run("thumbs@3.2", "thumbs@3.3")
+    assert explain_name(session, "papers@fill:2").text == "All of its runs have ended."
+
+
 def test_the_head_has_run_its_definition_itself_unless_it_is_named(session: Session) -> None:
     archive = an_old_archive(session, 4)
     archive.run("thumbs@4")

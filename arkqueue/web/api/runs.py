@@ -17,7 +17,7 @@ from arkqueue.archives.scan import scan
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid, NotFound
 from arkqueue.model import GREATEST_PRIORITY, LEAST_PRIORITY, LONGEST_KEY, ArchiveId, BranchId, RunId, TaskId, Trigger
-from arkqueue.names import EVERY_TASK, Name, is_list, list_name, parse_name, task_in_run
+from arkqueue.names import EVERY_TASK, Name, as_backfill, is_list, list_name, parse_name, task_in_run
 from arkqueue.queue import control, deletion, lists, many, redo, triggering
 from arkqueue.queue.done import Done
 from arkqueue.queue.proposed import ProposedRun, proposed
@@ -639,7 +639,8 @@ def explain_by_name(request: Request, name: str) -> Explanation:
     parsed = parse_name(name)
     caller.archive(parsed.archive)
     with suppress(NotFound):  # what does not exist is explained, too
-        _check_not_deleted(caller, find.resolved(caller.session, parsed))
+        if as_backfill(name) is None:
+            _check_not_deleted(caller, find.resolved(caller.session, parsed))
     return explain_name(caller.session, name, caller.archives())
 
 
