@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from string import punctuation
 from typing import Any
+from urllib.parse import unquote
 
 from arkqueue.db.session import Session
 from arkqueue.model import ArchiveId
@@ -96,8 +97,14 @@ def search(
 
 def _items(session: Session, text: str, before: int | None, asked: dict[str, Any]) -> tuple[list[int], bool]:
     """The tasks of items whose keys begin with a text, the newest first, and whether some were not
-    compared.
+    compared. A key may also be written as in an address (``a%2Fb``).
     """
+    found = _items_with(session, text, before, asked)
+    key = unquote(text).replace("\0", "")
+    return found if found[0] or key in ("", text) else _items_with(session, key, before, asked)
+
+
+def _items_with(session: Session, text: str, before: int | None, asked: dict[str, Any]) -> tuple[list[int], bool]:
     above = f"{text}\U0010ffff"
     found = session.rows(
         "tasks_of_items_like", item=text, above=above, before=before, looked_at=MOST_LOOKED_AT, **asked

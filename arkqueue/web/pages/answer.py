@@ -410,11 +410,16 @@ def aged(text: str, at: datetime | None) -> Markup:
     return escape(text[: found.start()]) + ago(at, "ago") + escape(text[found.end() :])
 
 
-def until(at: datetime) -> Markup:
-    """A future moment, like ``in 3 h, 03:00 UTC``; its title has the moment itself."""
+def until(at: datetime, late: str = "now") -> Markup:
+    """A future moment, like ``in 3 h, 03:00 UTC``; its title has the moment itself. ``late``: the
+    words for a moment that is over; after ``overdue``, the moment follows.
+    """
     at, now = at.astimezone(UTC), datetime.now(UTC)
     day = "" if at - now < timedelta(days=1) else f"{at:%d %b} "
-    words = "now" if at <= now else f"in {age(at - now, '').replace('now', 'a moment')}, {day}{at:%H:%M} UTC"
-    return Markup('<time datetime="{}" title="{}" data-until>{}</time>').format(
-        at.isoformat(), f"{at:%Y-%m-%d %H:%M:%S} UTC", words
+    exact = f"{day}{at:%H:%M} UTC"
+    words = f"in {age(at - now, '').replace('now', 'a moment')}, {exact}"
+    if at <= now:
+        words = f"{late}, {exact}" if late == "overdue" else late
+    return Markup('<time datetime="{}" title="{}" data-until="{}">{}</time>').format(
+        at.isoformat(), f"{at:%Y-%m-%d %H:%M:%S} UTC", late, words
     )

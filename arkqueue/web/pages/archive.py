@@ -159,6 +159,7 @@ def archive(visitor: Visitor, request: Request, name: str, named: str | None) ->
             "filter_address": wanted.address,
             "is_later_page": bool(before),
             "_address": partial(address_with, request),
+            "_not_a_state": "" if wanted.state else asked(request, "state"),
             "_further": _further(request, failures, [row.run.id for row in grid.rows]),
             "_all_runs": address_with(request, **dict.fromkeys(Filter.__dataclass_fields__, "")),
             "states": [UNHANDLED, *(str(one) for one in (State if wanted.task else RUN_STATES))],

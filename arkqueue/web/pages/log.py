@@ -48,7 +48,8 @@ class Log:
     """Some lines of an attempt's log. ``size``: the bytes that the task wrote. ``gap``: the part
     of them that was left out, as the log was too long. ``total``: the number of the last line.
     ``first`` and ``last``: the numbers of the first and the last shown line, 0 if there is none.
-    ``earlier``: a line from which the lines before the first shown one are shown.
+    ``earlier``: a line from which the lines before the first shown one are shown. ``is_beyond``:
+    True if the log has no line with the requested number.
 
     ``found``: the line with the searched words. ``searched``: the end of the searched part, if a
     search has found nothing yet and is not finished. ``hits``: the number of lines with the words.
@@ -70,6 +71,7 @@ class Log:
     hit: int | None = None
     counted: int | None = None
     further: bool = False
+    is_beyond: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,10 @@ def log_of(session: Session, searches: Searches, attempt: AttemptView, wanted: W
     """The end of a log, the lines around a line, or the lines around the next one with some words."""
     id = AttemptId(attempt.id)
     if not wanted.find or attempt.log_removed:
-        return _around(session, id, wanted.line) if wanted.line else _end(session, id, attempt.log_bytes)
+        shown = _around(session, id, wanted.line) if wanted.line else None
+        if shown is not None and (shown.lines or not shown.total):
+            return replace(shown, is_beyond=0 < shown.total < wanted.line)
+        return replace(_end(session, id, attempt.log_bytes), is_beyond=shown is not None)
     line = wanted.line or (1 << 50 if wanted.back else 1)
     known = searches.hits(session, id, wanted.find, line)
     hit = lines.Hit(known.previous if wanted.back else known.next)

@@ -6,15 +6,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from starlette.requests import Request
 
-from arkqueue.model import Checkout, TaskId, TaskKind
+from arkqueue.db.session import Session
+from arkqueue.model import BranchId, Checkout, TaskId, TaskKind
 from arkqueue.names import EVERY_TASK, task_in_run
 from arkqueue.states import State
 from arkqueue.text import visible
 from arkqueue.views import tasks
+from arkqueue.views.expected import usual_durations
 from arkqueue.views.explain import explain
 from arkqueue.views.inputs import Inputs, inputs_of, scratch_of
 from arkqueue.views.reasons import gone
@@ -87,6 +90,7 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
             "task": view,
             "explanation": explanation,
             "_over": over,
+            "_due": _due(caller.session, row, view),
             "_refused": refused,
             "_refused_verbs": NEEDS_APPROVAL if refused else (),
             "_is_told": over in explanation.text,
@@ -116,6 +120,17 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
             "_definition": visible(frozen_text(view.definition)) if view.definition else "",
         },
     )
+
+
+def _due(session: Session, row: Any, view: TaskDetail) -> datetime | None:
+    """The moment at which a task that runs for longer than usual should have ended; None: it does
+    not. The expected end of such a task is always now.
+    """
+    if view.expected is None or view.started_at is None or view.state is not State.RUNNING:
+        return None
+    usual = usual_durations(session, BranchId(row.branch_id), [view.name]).get(view.name)
+    due = None if usual is None else view.started_at + timedelta(seconds=usual)
+    return due if due is not None and due < datetime.now(UTC) else None
 
 
 def _undeletes(row: Any, view: TaskDetail, run: str) -> list[Remedy]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import html
 import re
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
@@ -647,3 +648,26 @@ def test_waived_failures_of_a_list_are_said_everywhere_and_are_not_green(
 def buttons(page: httpx.Response) -> dict[str, list[str]]:
     """The classes of the buttons of a page, by their words."""
     return {words: kinds.split() for kinds, words in re.findall(r'<button class="([^"]*)"[^>]*>([^<]*)', page.text)}
+
+
+@pytest.mark.usefixtures("archive")
+def test_a_word_that_is_not_a_state_is_said_to_be_none(operator: httpx.Client) -> None:
+    assert "“bogus” is not a state of a run, so this page shows any state." in said(operator.get("/papers?state=bogus"))
+    assert "is not a state" not in said(operator.get("/papers?state=failed"))
+    assert "“pending” is not a state of a task" in said(operator.get("/papers?state=pending&task=pdf"))
+
+
+def test_a_task_that_is_overdue_says_when_it_should_have_ended(operator: httpx.Client, session: Session) -> None:
+    archive = an_archive(session, "thesis")
+    archive.commit({"index": ""})
+    archive.run("index@2")
+    archive.sql("update attempt set started_at = ended_at - interval '100 s'")
+    archive.commit({"index": ""})
+    page = said(operator.get("/thesis@3/index"))
+    assert re.search(r"earlier runs of the task: its end in [12] min, \d\d:\d\d UTC", page), page
+    archive.claim("index@3")
+    began = datetime.now(UTC) - timedelta(seconds=400)
+    archive.sql("update attempt set started_at = %s where ended_at is null", began)
+    due = f"{began + timedelta(seconds=100):%H:%M} UTC"
+    assert f"earlier runs of the task: its end overdue, {due}" in said(operator.get("/thesis@3/index"))
+    assert "done any moment" in said(operator.get("/thesis"))

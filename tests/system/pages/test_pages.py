@@ -403,6 +403,20 @@ def test_a_task_shows_the_end_of_its_log_or_the_lines_around_one(
     assert "<span>line 9000</span>" in some.text
 
 
+def test_a_line_that_a_log_does_not_have_is_said_to_be_missing(
+    operator: httpx.Client, session: Session, archive: AnArchive
+) -> None:
+    logs = Logs(a_gateway(session), 1 << 20, 1 << 20)
+    writer = logs.open(archive.claim("index@2").attempt)
+    writer.write(Stream.STDOUT, b"".join(b"line %d\n" % number for number in range(1, 21)))
+    logs.flush([writer])
+    for line, is_there in ((20, True), (21, False), (999, False)):
+        page = operator.get(f"/papers@2/index?line={line}")
+        assert ">line 20<" in page.text
+        assert (f"The log has no line {line} yet: this is its end." in said(page)) is not is_there
+        assert 'data-at="20"' in page.text
+
+
 def test_a_log_is_searched_on_and_back(operator: httpx.Client, session: Session, archive: AnArchive) -> None:
     claimed = archive.claim("index@2")
     logs = Logs(a_gateway(session), 1 << 20, 1 << 20)

@@ -136,6 +136,7 @@ def test_items_are_found_by_the_beginning_of_their_keys_in_all_runs(reader: http
     assert sorted(found(reader, q="bad")["items"]) == sorted(newest)
     assert found(reader, q="bad")["items"][0] == newest[0]
     assert found(reader, q="bad/1")["items"] == [newest[0], newest[2]]
+    assert found(reader, q="bad%2F1")["items"] == [newest[0], newest[2]]
     assert found(reader, q="ba%")["items"] == ["papers@4/tile/ba%25"]
     deletion.delete_run(archive.session, RunId(archive.run_id(5)), "ann")
     assert found(reader, q="bad/1")["items"] == [newest[2]]

@@ -418,9 +418,10 @@ function inAge(s, word) {
   return word ? "just now" : "now";
 }
 
-// A future moment, like “in 3 h, 03:00 UTC”: how soon it is changes.
-function inSoon(s, words) {
-  return s > 0 ? `in ${inAge(s, "").replace("now", "a moment")}, ${words.split(", ").at(-1)}` : "now";
+// A future moment, like “in 3 h, 03:00 UTC”: how soon it is changes. `late`: the words for one that is over.
+function inSoon(s, words, late) {
+  const exact = words.split(", ").at(-1);
+  return s > 0 ? `in ${inAge(s, "").replace("now", "a moment")}, ${exact}` : late === "overdue" ? `overdue, ${exact}` : late;
 }
 
 // Writes a text that has changed. The sentence of a cell has its clock, too.
@@ -439,7 +440,7 @@ function tick() {
   if (source && performance.now() - heard > PATIENCE) lost.call(source);
   for (const e of all("[data-since]")) write(e, inClock(secondsSince(e.dataset.since)));
   for (const e of all("[data-age]")) write(e, inAge(secondsSince(e.dateTime), e.dataset.age));
-  for (const e of all("[data-until]")) if (e.textContent !== "now") write(e, inSoon(secondsUntil(e.dateTime), e.textContent));
+  for (const e of all("[data-until]")) if (e.textContent !== e.dataset.until) write(e, inSoon(secondsUntil(e.dateTime), e.textContent, e.dataset.until));
 }
 
 listen();
