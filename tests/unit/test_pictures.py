@@ -117,3 +117,13 @@ def test_the_part_in_which_names_differ_is_shown() -> None:
 def test_an_item_cannot_turn_the_direction_of_a_picture() -> None:
     (box, _) = drawn(a_graph((1, 2), names={1: "\u202egnp.exe"}), "papers").boxes
     assert box.label == "\\u202egnp.exe"
+
+
+@pytest.mark.parametrize("edges", [[(1, 2)], [(1, 2), (2, 3), (1, 4)]])
+def test_a_report_without_an_edge_is_the_last_box(edges: list[tuple[int, int]]) -> None:
+    known = a_graph(*edges, names={1: "COMMIT"})
+    report = NodeView(id=9, run_id=1, full_name="papers@2/REPORT", rev=2, run=1, name="REPORT", item="", state=State.WAITING, gate=False, outside=False)  # fmt: skip
+    picture = drawn(GraphView(nodes=[*known.nodes, report], edges=known.edges, locks=[], more_locks=False), "papers")
+    (box,) = [box for box in picture.boxes if box.node.name == "REPORT"]
+    assert all(other.x < box.x for other in picture.boxes if other is not box)
+    assert len(picture.arrows) == len(edges), "no arrow is drawn to it"

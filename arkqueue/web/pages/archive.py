@@ -25,7 +25,7 @@ from arkqueue.views.find import find_branch
 from arkqueue.views.runs import ListedRun, RunPage, RunView, matching_runs, runs, unhandled_runs
 from arkqueue.views.search import query_of
 from arkqueue.views.submissions import for_submissions
-from arkqueue.web.pages.answer import HEADERS, Shown, asked, local, sent_path
+from arkqueue.web.pages.answer import HEADERS, Shown, asked, local, run_sentence, sent_path
 from arkqueue.web.pages.cells import heads_of, menu_of, parts_of
 from arkqueue.web.pages.drawing import MOST_DRAWN, drawn
 from arkqueue.web.pages.feeds import badge, feed
@@ -44,6 +44,8 @@ RUN_STATES: Final = tuple(state for state in RunState if state is not RunState.D
 UNHANDLED: Final = "unhandled"
 """The word instead of a state for runs with failures that nobody has handled."""
 MOST_BACKFILLS: Final = 3
+MOST_HELD: Final = 3
+"""The most held tasks that the sentence above the grid names."""
 MOST_TOLD: Final = 5
 """The most failures that the sentence above the grid names."""
 
@@ -135,6 +137,7 @@ def archive(visitor: Visitor, request: Request, name: str, named: str | None) ->
             chosen=chosen,
             all_names=asked(request, "gone") == "yes",
         )
+    newest = None if wanted.address or before else _newest_of_commits(shown)
     lines = [Line(None, [row]) for row in grid.rows] if wanted.address else _lines(request, grid.rows, needing)
     return Shown(
         "archive.html",
@@ -163,7 +166,8 @@ def archive(visitor: Visitor, request: Request, name: str, named: str | None) ->
             "_further": _further(request, failures, [row.run.id for row in grid.rows]),
             "_all_runs": address_with(request, **dict.fromkeys(Filter.__dataclass_fields__, "")),
             "states": [UNHANDLED, *(str(one) for one in (State if wanted.task else RUN_STATES))],
-            "newest": None if wanted.address or before else _newest_of_commits(shown),
+            "newest": newest,
+            "_newest_words": words_of_newest(grid.rows, newest) if newest else "",
             "complete": _newest_completed(shown),
             "faulty": faulty,
             "failures": failures.tasks[: MOST_TOLD - (faulty is not None)],
@@ -222,6 +226,20 @@ def _lines(request: Request, rows: Sequence[Row], needing: Collection[int]) -> l
 
 def _newest_of_commits(runs: Sequence[ListedRun]) -> ListedRun | None:
     return next((run for run in runs if run.trigger is Trigger.COMMIT), None)
+
+
+def words_of_newest(rows: Sequence[Row], newest: ListedRun) -> str:
+    """The state of the newest run as the end of a sentence. A run in which nothing happens before a
+    release says so.
+    """
+    cells = next((row.cells for row in rows if row.run.id == newest.id), [])
+    tasks = [cell.task for cell in cells if cell]
+    goes_on = newest.counts.running or any(task.state in (State.READY, State.DEFERRED) for task in tasks)
+    if newest.settled_at is not None or goes_on or not newest.counts.held:
+        return run_sentence(newest)
+    held = [task.name for task in tasks if task.state is State.HELD]
+    more = f" and {len(held) - MOST_HELD} more" if len(held) > MOST_HELD else ""
+    return "waits for a release" + (f" of {', '.join(held[:MOST_HELD])}{more}" if held else "")
 
 
 def _newest_completed(runs: Sequence[ListedRun]) -> ListedRun | None:
@@ -305,7 +323,15 @@ def _nothing_yet(visitor: Visitor, view: views.ArchiveView) -> dict[str, object]
         "is_empty": True,
     }
     nothing |= {"filter": Filter("", "", "", ""), "filter_address": "", "states": []}
-    return nothing | {"newest": None, "complete": None, "failures": [], "failed": 0, "elsewhere": [], "faulty": None}
+    return nothing | {
+        "newest": None,
+        "_newest_words": "",
+        "complete": None,
+        "failures": [],
+        "failed": 0,
+        "elsewhere": [],
+        "faulty": None,
+    }
 
 
 def _runs(

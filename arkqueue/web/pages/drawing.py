@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import networkx
 
-from arkqueue.model import COMMIT
+from arkqueue.model import COMMIT, REPORT
 from arkqueue.states import State
 from arkqueue.text import shortened, visible
 from arkqueue.views.graph import EdgeView, GraphView, NodeView
@@ -98,6 +98,10 @@ def drawn(
     for edge in edges:
         if edge.kind in ("cancels", "stopping") and not networkx.has_path(graph, edge.target, edge.source):
             graph.add_edge(edge.source, edge.target)
+    # REPORT comes after all tasks, also if no edge says so.
+    for report in (node.id for node in view.nodes if node.name == REPORT and not node.outside):
+        if not graph.degree(report):
+            graph.add_edges_from([(id, report) for id in nodes if id != report and not graph.out_degree(id)])
     layers = [sorted(layer, key=list(nodes).index) for layer in networkx.topological_generations(graph)]
     bends = _bent(graph, layers, edges)
     for _ in range(SWEEPS):

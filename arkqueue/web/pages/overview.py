@@ -49,7 +49,8 @@ class Trouble:
 @dataclass(frozen=True, slots=True)
 class Line:
     """One archive. ``runs``: its newest runs, the oldest first. ``now``: the present work in words.
-    ``waits``: what waits in the archive, and why.
+    ``waits``: what waits in the archive, and why. ``made_at``: when the run was made to which
+    ``message`` and ``author`` belong; if that is not among its newest runs, the date of the commit.
     """
 
     archive: ArchiveView
@@ -61,6 +62,7 @@ class Line:
     state: str
     now: str
     waits: list[Wait]
+    made_at: datetime | None
 
 
 def overview(visitor: Visitor, request: Request) -> Shown:
@@ -197,7 +199,10 @@ def _line(archive: ArchiveView, runs: list[RunInShort], waits: list[Wait]) -> Li
     elif archive.paused_locks:
         now += ", lock paused"
     message, author = (head.message or "", head.author or "") if head else ("", "")
-    return Line(archive, head.rev if head else None, message, author, newest, runs[::-1], state, now, waits)
+    rev = head.rev if head else None
+    of_head = next((run for run in runs if rev is not None and run.full_name == f"{archive.name}@{rev}"), None)
+    made_at = of_head.created_at if of_head else head.date if head else None
+    return Line(archive, rev, message, author, newest, runs[::-1], state, now, waits, made_at)
 
 
 def _now(runs: list[RunInShort]) -> tuple[str, str]:

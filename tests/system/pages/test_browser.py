@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page, expect
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.logs import Logs
-from arkqueue.model import RunId, Stream
+from arkqueue.model import End, RunId, Stream
 from arkqueue.queue import claim, control, deletion, sign_ins
 from arkqueue.queue.tokens import Scope
 from arkqueue.web import ApiServer, create_app, live, run_api
@@ -754,3 +754,18 @@ def test_a_long_log_is_at_its_end_scrolls_anywhere_and_follows(
     page.get_by_role("link", name="Previous").click()
     page.get_by_role("link", name="From the end").click()
     expect(page.locator(".seen > .found")).to_have_text("7779line 7779")
+
+
+@pytest.mark.full
+def test_at_a_desk_a_reason_is_whole_and_a_high_graph_scrolls_in_its_box(opened: Opened, session: Session) -> None:
+    archive = an_archive(session, "maps")
+    archive.commit({"print": ""} | {f"tile-{number}": "" for number in range(42)})
+    why = f"[Errno 2] No such file or directory: '/srv/{'tools/' * 25}pdf'"
+    archive.end("print@2", None, End.NOT_STARTED, message=why)
+    page = opened("/", viewport={"width": 1280, "height": 800})
+    reason = page.locator(".needs p", has_text="could not be started")
+    assert reason.evaluate("p => p.scrollWidth <= p.clientWidth && p.scrollHeight <= p.clientHeight + 1")
+    page.goto("/maps@2")
+    box = page.locator(".card:has(> .graph)").bounding_box()
+    assert box
+    assert box["height"] < 700

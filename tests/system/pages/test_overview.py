@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 import httpx
 import pytest
@@ -438,3 +439,22 @@ def test_tasks_that_one_hold_holds_are_released_together_after_a_look_at_them(
     assert confirm(operator, page).status_code == 303
     assert archive.state("a@2") == "ready"
     assert needs(operator) == []
+
+
+def test_the_age_of_an_archive_is_that_of_the_revision_beside_it(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"pdf": "on: [commit, manual]"})
+    archive.sql("update run set created_at = now() - interval '3 days' where number = %s", archive.numbers[""])
+    archive.trigger(archive.numbers[""], "pdf")
+    (line,) = operator.get("/?format=json").json()["lines"]
+    age = datetime.now(UTC) - datetime.fromisoformat(line["made_at"])
+    assert age.days == 3
+    row = operator.get("/").text.partition('class="of-archive"')[2].partition("</tr>")[0]
+    assert row.index(line["message"]) < row.index(line["made_at"][:10]) < row.index('class="strip"')
+
+
+def test_a_run_that_waits_for_a_release_says_so_above_the_grid(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"build": "", "publish": "hold: true\ndepends: [build]", "after": "depends: [publish]"})
+    here = archive.numbers[""]
+    assert "waits for a release" not in said(operator.get("/papers"))
+    archive.run(f"build@{here}")
+    assert f"{here} waits for a release of publish ; it was planned" in said(operator.get("/papers"))
