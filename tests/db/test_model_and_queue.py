@@ -636,11 +636,15 @@ class BesideQueue(Beside):
         """Whether the ledger has moved, or the branch has disappeared, since the innermost scan saw
         it.
         """
-        look = self.looks[-1]
-        stale = len(self.ledgers[branch].entries) != look.lengths[branch] or branch in self.model.deleted_branches
-        stale = stale or self.imports.get(branch) != look.imports.get(branch)
+        stale = self.has_moved(branch) or branch in self.model.deleted_branches
         self.saw("a look is stale", stale)
         return stale
+
+    def has_moved(self, branch: str) -> bool:
+        """Whether the ledger, or its import, has moved since the innermost scan saw it."""
+        look = self.looks[-1]
+        is_longer = len(self.ledgers[branch].entries) != look.lengths[branch]
+        return is_longer or self.imports.get(branch) != look.imports.get(branch)
 
     def check_ledgers(self) -> None:
         super().check_ledgers()
@@ -747,7 +751,7 @@ class Verbs:
     def end_import(self, session: Session, branch: ledger.Branch) -> None:
         self._machine.pause()
         ledger.end_import(session, branch)
-        if not self._machine.is_stale(branch.name):
+        if not self._machine.has_moved(branch.name):  # also if the branch has disappeared
             del self._machine.imports[branch.name]
         self._machine.compare()
 
