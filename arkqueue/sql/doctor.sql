@@ -77,7 +77,7 @@ from task t left join task r on r.id = t.root_id join run on run.id = t.run_id j
 where t.root_id is not null
   and (t.state <> 'skipped' or r.id is null
        or not t.deleted and (r.run_id = t.run_id or run.deleted_at is null and v.dropped_at is null)
-          and (root_behind(r.id, r.root_id) <> r.id or r.state not in ('failed', 'rejected', 'canceled', 'skipped')
+          and (r.root_id is not null and not (r.deleted or exists (select from run g where g.id = r.run_id and g.deleted_at is not null)) or r.state not in ('failed', 'rejected', 'canceled', 'skipped')
                and not (r.state = 'completed' and exists (select from edge e where e.source = r.id and e.failed)))
           and not exists (
               select from task o join run g on g.id = o.run_id join revision gv on gv.id = g.revision_id

@@ -40,9 +40,10 @@ def spares(source: Task) -> bool:
 def root_behind(source: Task, root: Task | None = None) -> Task:
     """The root of the tasks that are skipped because of a bad task. ``root``: the new root of the
     bad task, if it is about to change. A deleted task does not come back together with its root, so
-    it is a root itself.
+    it is a root itself, unless the root is deleted, too.
     """
-    return source if source.is_deleted else root or source.root or source
+    root = root or source.root or source
+    return source if source.is_deleted and not root.is_deleted else root
 
 
 def lost(source: Task, root: Task | None = None) -> bool:
