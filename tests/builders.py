@@ -19,6 +19,7 @@ from arkqueue import workflow
 from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.db.session import Session
 from arkqueue.gateway.sql import SqlGateway
+from arkqueue.logs import Logs
 from arkqueue.model import (
     ArchiveId,
     Attachment,
@@ -31,11 +32,12 @@ from arkqueue.model import (
     Receipt,
     Revision,
     SourceFile,
+    Stream,
     TaskId,
     Workflow,
 )
 from arkqueue.plan import Entry
-from arkqueue.queue import archives, attachments, claim, control, finish, ledger, submissions, triggering
+from arkqueue.queue import archives, attachments, claim, control, finish, ledger, retrying, submissions, triggering
 from arkqueue.workflow import payload
 from arkqueue.workflow.attachments import digest_of
 
@@ -198,6 +200,17 @@ class AnArchive:
     def attempt(self, key: str) -> AttemptId:
         return self.claim(key).attempt
 
+    def write(self, key: str, *written: bytes | tuple[Stream, bytes], head: int = 1 << 20, tail: int = 1 << 20) -> None:
+        """Writes the log of the running attempt of a task. Claims the task first if it is ready.
+        ``written``: bytes of its standard output, or of the given streams. ``head``, ``tail``: the
+        most bytes that are kept of its beginning and of its end.
+        """
+        logs = Logs(a_gateway(self.session), head, tail)
+        writer = logs.open(self.attempt(key))
+        for one in written:
+            writer.write(*(one if isinstance(one, tuple) else (Stream.STDOUT, one)))
+        logs.flush([writer])
+
     def end(self, key: str, code: int | None = 0, end: End = End.EXITED, **more: Any) -> Receipt:
         """Ends the running attempt of a task. Claims the task first if it is ready."""
         attempt = self.attempt(key)
@@ -233,7 +246,7 @@ class AnArchive:
         control.cancel(self.session, self.task(key), "ann", **options)
 
     def retry(self, key: str, **options: Any) -> None:
-        control.retry(self.session, self.task(key), "ann", **options)
+        retrying.retry(self.session, self.task(key), "ann", **options)
 
     def skip(self, key: str, **options: Any) -> None:
         control.skip(self.session, self.task(key), "ann", **options)

@@ -5,8 +5,9 @@ takes a limited number of them (`portions`).
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from arkqueue.errors import Conflict, Forbidden
 
@@ -61,6 +62,33 @@ class Done:
             error.others = others
             raise error
         return self
+
+
+class Judged:
+    """Locked tasks that a verb judges one after the other. ``rows``: from ``lock_tasks``."""
+
+    def __init__(self, rows: Sequence[Any], refused: Sequence[Refused]) -> None:
+        self._rows = rows
+        self._whys: dict[int, Conflict | Forbidden] = {one.task: one.why for one in refused}
+
+    @property
+    def fit(self) -> list[Any]:
+        """The tasks that are not refused until now."""
+        return [row for row in self._rows if row.id not in self._whys]
+
+    def judge(self, why_not: Callable[[Any], Conflict | None]) -> None:
+        """Refuse those of the fit tasks for which there is a reason."""
+        self.refuse({row.id: why for row in self.fit if (why := why_not(row))})
+
+    def refuse(self, whys: Mapping[int, Conflict]) -> None:
+        """Refuse some tasks, by their ids."""
+        self._whys |= whys
+
+    @property
+    def result(self) -> Done:
+        """The result of the verb, which has acted on the fit tasks."""
+        refused = [Refused(row.id, self._whys[row.id]) for row in self._rows if row.id in self._whys]
+        return Done([row.id for row in self.fit], refused=refused)
 
 
 GIVE_WAY = 0.005

@@ -17,10 +17,11 @@ from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import ArchiveId, RunId
 from arkqueue.names import backfill_command, item_name, run_name, task_name
 from arkqueue.queue import places
-from arkqueue.queue.control import options, refresh_some, restart_some, retry_some, skip_some
+from arkqueue.queue.control import options, restart_some, skip_some
 from arkqueue.queue.done import Done
 from arkqueue.queue.graph import Graph
 from arkqueue.queue.guards import Approver
+from arkqueue.queue.retrying import refresh_some, retry_some
 from arkqueue.queue.walk import Concerns, Step, together, until, walk
 from arkqueue.states import MOVES, SETTLED, Event, State
 

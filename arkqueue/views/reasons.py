@@ -435,14 +435,18 @@ def at_gate(gate: Any, subject: str) -> Reason:
     return Reason(kind=Why.GATE, text=text)
 
 
-def lacking(labels: Sequence[str], alive: Sequence[TaskManagerView]) -> str:
+def lacking(labels: Sequence[str], alive: Sequence[TaskManagerView], nobody: str = "no running task manager") -> str:
     """A clause that names the labels that no running task manager has; or all labels, if no single
-    task manager has all of them.
+    task manager has all of them. ``nobody``: the task managers, as the subject of the clause.
     """
     unknown = [label for label in labels if not any(label in m.labels for m in alive)]
     if unknown:
-        return f"no running task manager has the label {' or '.join(unknown)}"
-    return f"no running task manager has all of its labels: {', '.join(labels)}"
+        return f"{nobody} has the label {' or '.join(unknown)}"
+    return f"{nobody} has all of its labels: {', '.join(labels)}"
+
+
+NOBODY_THERE = "no task manager beside its scratch folder"
+"""Stands for the task managers of the host to which a scratch folder binds a task."""
 
 
 def _no_label(
@@ -452,9 +456,7 @@ def _no_label(
     the sentence: the task is ready, or waits for its locks. ``store``: the store of its scratch
     folder, to which all of ``alive`` belong; None: it has none.
     """
-    what = lacking(labels, alive)
-    if store is not None:
-        what = what.replace("no running task manager has", "no task manager beside its scratch folder has")
+    what = lacking(labels, alive) if store is None else lacking(labels, alive, NOBODY_THERE)
     if brief:
         return Reason(kind=Why.NO_LABEL, text=f"{state}, but {what} (`runs_on`).", tasks=[name])
     there = "; ".join(f"{m.name}: {', '.join(m.labels) or 'none'}" for m in alive)

@@ -11,7 +11,7 @@ import pytest
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Forbidden, NotFound
 from arkqueue.model import End, RunId
-from arkqueue.queue import claim, control, deletion, holds, many, purge, reports
+from arkqueue.queue import claim, control, deletion, holds, many, purge, reports, retrying
 from arkqueue.queue.guards import Approver
 from arkqueue.queue.holds import How
 from arkqueue.queue.walk import alone
@@ -300,8 +300,8 @@ def test_every_verb_on_a_deleted_item_and_its_tasks_is_refused(items: Items) -> 
     session, archive = items.archive.session, items.archive
     items.delete()
     acts = {
-        "cancel": control.cancel, "restart": control.restart, "retry": control.retry, "skip": control.skip,
-        "refresh": control.refresh, "hold": holds.hold, "release": holds.release,
+        "cancel": control.cancel, "restart": control.restart, "retry": retrying.retry, "skip": control.skip,
+        "refresh": retrying.refresh, "hold": holds.hold, "release": holds.release,
     }  # fmt: skip
     for verb, act in acts.items():
         with pytest.raises(Conflict, match="belongs to an item that was deleted") as refusal:
@@ -474,7 +474,7 @@ def test_a_live_poll_is_stopped_and_what_it_found_is_kept(session: Session) -> N
     archive.end("deposit/x@2", 75)
     archive.run("deposit/y@2")
     items = Items(archive)
-    control.refresh(session, archive.task("deposit/x@2"), "ann")
+    retrying.refresh(session, archive.task("deposit/x@2"), "ann")
     archive.claim("deposit/x@2")
     items.delete()
     assert (items.states()["deposit/x"], items.states()["after"]) == ("running", "ready")
@@ -489,7 +489,7 @@ def test_a_poll_that_stops_brings_the_item_back_as_held(session: Session) -> Non
     archive.commit({"deposit": "foreach: [x]\npoll: {command: ask, every: 1h}"})
     archive.end("deposit/x@2", 75)
     items = Items(archive)
-    control.refresh(session, archive.task("deposit/x@2"), "ann")
+    retrying.refresh(session, archive.task("deposit/x@2"), "ann")
     archive.claim("deposit/x@2")
     items.delete()
     archive.end("deposit/x@2", None, End.STOPPED)

@@ -13,7 +13,7 @@ import pytest
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import ArchiveId, End, Fault, RunId, Workflow
-from arkqueue.queue import archives, claim, control, deletion, finish, redo
+from arkqueue.queue import archives, claim, control, deletion, finish, redo, retrying
 from arkqueue.views import explain as explain_module
 from arkqueue.views.explain import Explanation, explain, explain_name, outdated
 from arkqueue.views.reasons import Why
@@ -389,8 +389,8 @@ def test_no_command_is_named_that_would_be_refused_as_later_revisions_went_on(se
     forced = "arkqueue retry papers@2/a --force"
     assert (why(archive, "a@2").commands, why(archive, "b@2").commands) == ([forced], [forced])
     with pytest.raises(Conflict, match="tasks of later revisions have started after it"):
-        control.retry(session, archive.task("a@2"), "ann")
-    control.retry(session, archive.task("a@2"), "ann", force=True)
+        retrying.retry(session, archive.task("a@2"), "ann")
+    retrying.retry(session, archive.task("a@2"), "ann", force=True)
 
 
 def test_runs_since_when_and_where(session: Session) -> None:

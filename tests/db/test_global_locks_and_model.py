@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid
 from arkqueue.model import INSTALLATION, ArchiveId, AttemptId, Cancels, Depends, End, TaskDefinition, When, Workflow
-from arkqueue.queue import claim, control, holds, locks, pauses
+from arkqueue.queue import claim, control, holds, locks, pauses, retrying
 from arkqueue.states import State
 from tests.builders import HOST, PROCESS, AnArchive, an_archive
 from tests.db.test_limits import change
@@ -240,7 +240,7 @@ class Both:
             one, key = found
             task = one.archive.task(f"{key.name}@{key.number}")
             if one.model.task(key).state is State.FAILED:
-                self._agree(lambda: control.retry(self.session, task, "ann"), lambda: one.model.retry(key))
+                self._agree(lambda: retrying.retry(self.session, task, "ann"), lambda: one.model.retry(key))
             else:
                 control.cancel(self.session, task, "ann")
                 one.model.cancel(key)

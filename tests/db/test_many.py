@@ -15,7 +15,7 @@ from arkqueue.db import session as db_session
 from arkqueue.db.session import Session
 from arkqueue.errors import Busy, Conflict, Forbidden
 from arkqueue.model import ArchiveId, End, Outcome, RunId
-from arkqueue.queue import archives, control, deletion, finish, graph, holds, many, redo, reports, steps, walk
+from arkqueue.queue import archives, control, deletion, finish, graph, holds, many, redo, reports, retrying, steps, walk
 from arkqueue.queue import done as steps_of
 from arkqueue.queue.done import MOST_TASKS, Done
 from arkqueue.queue.guards import Approver
@@ -607,7 +607,7 @@ def test_every_verb_asks_for_an_approver_itself(session: Session) -> None:
     refused(control.skip, publish, "ann")
     holds.release(session, publish, "bob", how=holds.How(approver=Approver()))
     archive.fail("publish@2", "build@2")
-    refused(control.retry, publish, "ann", force=True)
+    refused(retrying.retry, publish, "ann", force=True)
     refused(control.skip_until, archive.id, branch, "publish", 9, "ann")
     refused(deletion.delete_run, run, "ann")
     deletion.delete_run(session, run, "bob", Approver())
@@ -616,7 +616,7 @@ def test_every_verb_asks_for_an_approver_itself(session: Session) -> None:
     done = retry_failed(archive, 2)
     assert names(archive, done.tasks) == ["build@2"], "what is guarded keeps nothing else from it"
     assert names(archive, [one.task for one in done.refused]) == ["publish@2"]
-    control.retry(session, publish, "bob", approver=Approver())
+    retrying.retry(session, publish, "bob", approver=Approver())
     control.cancel_run(session, run, "bob", approver=Approver())
     assert set(archive.states().values()) == {"canceled"}
 
@@ -779,7 +779,7 @@ def _everything(archive: AnArchive) -> dict[str, list[str]]:
     "act",
     [
         lambda session, run: control.cancel_run(session, run, "ann"),
-        lambda session, run: control.refresh_run(session, run, "ann"),
+        lambda session, run: retrying.refresh_run(session, run, "ann"),
         lambda session, run: control.prioritize_run(session, run, 3, "ann"),
         lambda session, run: holds.hold_run(session, run, "ann"),
         lambda session, run: holds.release_run(session, run, "ann"),

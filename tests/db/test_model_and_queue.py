@@ -60,6 +60,7 @@ from arkqueue.queue import (
     purge_batch,
     redo,
     reports,
+    retrying,
     scratch,
     submissions,
     triggering,
@@ -255,15 +256,15 @@ class QueueAsSubject:
     def retry(self, key: Key, force: bool, from_start: bool = False) -> None:
         with _refusals():
             task = self._task(key)
-            control.retry(self.session, task, self.by, force=force, from_start=from_start, approver=self.approver)
+            retrying.retry(self.session, task, self.by, force=force, from_start=from_start, approver=self.approver)
 
     def refresh(self, key: Key) -> None:
         with _refusals():
-            control.refresh(self.session, self._task(key), self.by)
+            retrying.refresh(self.session, self._task(key), self.by)
 
     def refresh_all(self) -> None:
         with _refusals():
-            control.refresh_archive(self.session, ArchiveId(self.archive.id), self.by)
+            retrying.refresh_archive(self.session, ArchiveId(self.archive.id), self.by)
 
     def skip(self, key: Key, as_completed: bool, force: bool) -> None:
         with _refusals():

@@ -14,7 +14,7 @@ import pytest
 from arkqueue.db.session import Session
 from arkqueue.errors import Busy, Conflict
 from arkqueue.model import Item, RunId, SourceFile
-from arkqueue.queue import archives, backfill, control, deletion, holds, ledger, many, planning, purge
+from arkqueue.queue import archives, backfill, control, deletion, holds, ledger, many, planning, purge, retrying
 from arkqueue.queue.backfill import Lists
 from arkqueue.queue.changes import change
 from arkqueue.queue.graph import Graph
@@ -307,7 +307,7 @@ def test_later_revisions_and_runs_wait_in_order(archive: AnArchive) -> None:
 VERBS: list[Callable[[Session, RunId], Any]] = [
     lambda session, run: control.cancel_run(session, run, "ann"),
     lambda session, run: control.prioritize_run(session, run, 3, "ann"),
-    lambda session, run: control.refresh_run(session, run, "ann"),
+    lambda session, run: retrying.refresh_run(session, run, "ann"),
     lambda session, run: deletion.delete_run(session, run, "ann"),
     lambda session, run: holds.hold_run(session, run, "ann"),
     lambda session, run: holds.release_run(session, run, "ann"),

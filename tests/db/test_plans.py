@@ -24,7 +24,7 @@ from arkqueue.db.pipelines import Answer, Call
 from arkqueue.db.session import SQL, Session
 from arkqueue.db.statements import Statement
 from arkqueue.model import ArchiveId, AttemptId, End, Outcome, TaskId
-from arkqueue.queue import archives, claim, control, finish, graph, holds, purge, triggering
+from arkqueue.queue import archives, claim, control, finish, graph, holds, purge, retrying, triggering
 from arkqueue.views.attention import attention, unhandled_failures
 from arkqueue.views.explain import explain
 from arkqueue.views.inputs import inputs_of
@@ -283,7 +283,7 @@ def test_what_a_person_asks_and_does_reads_along_indices(plans: Plans, line: Lin
     plans.of(lambda: holds.release_run(session, id, "ann"))
     plans.uses("task_pkey", "release_id = %(release)s")
     plans.of(lambda: control.cancel(session, tasks["pdf"], "ann"))
-    plans.of(lambda: control.retry(session, tasks["pdf"], "ann"))
+    plans.of(lambda: retrying.retry(session, tasks["pdf"], "ann"))
     plans.of(lambda: control.skip(session, tasks["index"], "ann"))
     plans.of(lambda: triggering.trigger(session, line.branch.head))
     purged = plans.of(lambda: purge.purge_runs(session, [past.id], "ann"))

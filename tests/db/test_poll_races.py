@@ -11,7 +11,7 @@ import pytest
 from arkqueue.db.session import SQL, Session
 from arkqueue.errors import Conflict
 from arkqueue.model import ArchiveId, AttemptKind, Claim, End, Outcome, Receipt
-from arkqueue.queue import claim, control, finish
+from arkqueue.queue import claim, finish, retrying
 from arkqueue.queue.claim import parameters
 from arkqueue.queue.graph import Graph
 from tests.builders import HOST, PROCESS, AnArchive, an_archive
@@ -24,7 +24,7 @@ def archive(session: Session) -> AnArchive:
     archive = an_archive(session)
     archive.commit({"deposit": "poll: {command: ask, every: 1h}"})
     archive.end("deposit@2", 75)
-    control.refresh(session, archive.task("deposit@2"), "ann")
+    retrying.refresh(session, archive.task("deposit@2"), "ann")
     assert archive.claim("deposit@2").kind is AttemptKind.POLL
     return archive
 
@@ -43,7 +43,7 @@ def make_late(archive: AnArchive) -> None:
 
 def next_claim(archive: AnArchive) -> Claim:
     if archive.state("deposit@2") == "deferred":
-        control.refresh(archive.session, archive.task("deposit@2"), "ann")
+        retrying.refresh(archive.session, archive.task("deposit@2"), "ann")
     (claimed,) = claim.claim(archive.session, PROCESS, HOST, 9)
     return claimed
 
@@ -133,7 +133,7 @@ def test_a_refresh_and_a_queue_manager_make_one_poll_of_it(session: Session, sec
         archive,
         second_connection,
         lambda: finish.wake_deferred(session, patience=PATIENCE),
-        lambda: control.refresh_archive(session, ArchiveId(archive.id), "ann"),
+        lambda: retrying.refresh_archive(session, ArchiveId(archive.id), "ann"),
     )
     taken_up.result()
     with pytest.raises(Conflict, match="has no deferred task with a poll"):

@@ -12,7 +12,7 @@ import pytest
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict
 from arkqueue.model import ArchiveId, AttemptKind, Claim, End, Receipt, RunId
-from arkqueue.queue import claim, control, deletion, finish, many, pauses, removal
+from arkqueue.queue import claim, deletion, finish, many, pauses, removal, retrying
 from arkqueue.views import tasks
 from arkqueue.views.explain import explain
 from tests.builders import HOST, PROCESS, AnArchive, an_archive
@@ -296,7 +296,7 @@ def test_a_poll_takes_a_slot_of_its_archive_and_goes_to_a_task_manager_with_its_
     (first,) = [c for c in claim.claim(session, PROCESS, HOST, 9, labels=["net"]) if c.name == "deposit"]
     archive.record(first.attempt, End.EXITED, 75)
     change(archive, max_running=1)
-    control.refresh(session, archive.task("deposit@2"), "ann")
+    retrying.refresh(session, archive.task("deposit@2"), "ann")
     assert claim.claim(session, PROCESS, HOST, 9, labels=["net"]) == []  # the other one has the only slot
     (other,) = archive.sql("select attempt_id from task where name = 'other'")
     archive.record(other["attempt_id"], End.EXITED, 0)
@@ -332,14 +332,14 @@ def test_outputs_that_were_removed_do_not_come_back_with_a_live_poll(archive: An
 def test_refresh_polls_now_and_changes_no_deadline(archive: AnArchive) -> None:
     time_passes(archive, 86400)
     before = archive.sql("select deferred_at from task where name = 'deposit'")
-    control.refresh(archive.session, archive.task("deposit@2"), "ann")
+    retrying.refresh(archive.session, archive.task("deposit@2"), "ann")
     assert archive.sql("select deferred_at from task where name = 'deposit'") == before
     waits = r"deposit: is about to be polled, and waits for its turn\. arkqueue explain papers@2/deposit"
     with pytest.raises(Conflict, match=waits):
-        control.refresh(archive.session, archive.task("deposit@2"), "ann")
+        retrying.refresh(archive.session, archive.task("deposit@2"), "ann")
     assert poll(archive).kind is AttemptKind.POLL
     with pytest.raises(Conflict, match="is being polled already"):
-        control.refresh(archive.session, archive.task("deposit@2"), "ann")
+        retrying.refresh(archive.session, archive.task("deposit@2"), "ann")
 
 
 def test_refresh_is_for_what_is_deferred_and_has_a_poll(archive: AnArchive) -> None:
@@ -347,9 +347,9 @@ def test_refresh_is_for_what_is_deferred_and_has_a_poll(archive: AnArchive) -> N
     archive.end("plain@3", 75)
     for key, why in (("plain@3", "has no poll"), ("after@2", "is waiting")):
         with pytest.raises(Conflict, match=why):
-            control.refresh(archive.session, archive.task(key), "ann")
+            retrying.refresh(archive.session, archive.task(key), "ann")
     with pytest.raises(Conflict, match="papers@3: has no deferred task with a poll"):
-        control.refresh_run(archive.session, RunId(archive.run_id(3)), "ann")
+        retrying.refresh_run(archive.session, RunId(archive.run_id(3)), "ann")
 
 
 def test_refresh_of_a_run_and_an_archive(archive: AnArchive) -> None:
@@ -357,12 +357,12 @@ def test_refresh_of_a_run_and_an_archive(archive: AnArchive) -> None:
     archive.commit({"one": "poll: {command: ask}", "two": "poll: {command: ask}", "plain": ""})
     for key in ("one@3", "two@3", "plain@3"):
         archive.end(key, 75)
-    done = control.refresh_run(session, RunId(archive.run_id(3)), "ann")
+    done = retrying.refresh_run(session, RunId(archive.run_id(3)), "ann")
     assert done.tasks == [archive.task("one@3"), archive.task("two@3")]
     assert archive.state("deposit@2") == "deferred"
-    assert control.refresh_archive(session, ArchiveId(archive.id), "ann").tasks == [archive.task("deposit@2")]
+    assert retrying.refresh_archive(session, ArchiveId(archive.id), "ann").tasks == [archive.task("deposit@2")]
     with pytest.raises(Conflict, match="archive papers: has no deferred task with a poll"):
-        control.refresh_archive(session, ArchiveId(archive.id), "ann")
+        retrying.refresh_archive(session, ArchiveId(archive.id), "ann")
     assert archive.state("plain@3") == "deferred"
 
 

@@ -21,7 +21,7 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import ArchiveId, RunId, TaskId
 from arkqueue.names import PURGED
-from arkqueue.queue import claim, control, deletion, many, purge, purge_batch, redo, removal
+from arkqueue.queue import claim, control, deletion, many, purge, purge_batch, redo, removal, retrying
 from arkqueue.queue.export import Export
 from arkqueue.views import explain, find, graph, runs, tasks
 from arkqueue.views.doctor import examine
@@ -79,7 +79,7 @@ def test_a_run_is_purged_for_everybody_from_the_first_step_on(session: Session, 
         lambda: runs.run(session, run),
         lambda: tasks.task(session, task),
         lambda: explain.explain(session, task),
-        lambda: control.retry(session, task, "ann"),
+        lambda: retrying.retry(session, task, "ann"),
         lambda: control.skip(session, task, "ann"),
         lambda: control.note(session, "why?", "ann", run=run),
         lambda: deletion.delete_run(session, run, "ann"),
@@ -113,7 +113,7 @@ def test_a_verb_that_has_found_a_task_before_its_run_is_purged_says_that_it_is(
             purge.purge_runs(session, [run], "ann")
 
     purging, retrying = one_after_the_other(
-        archive, second_connection, purge_it, lambda: control.retry(session, task, "ann")
+        archive, second_connection, purge_it, lambda: retrying.retry(session, task, "ann")
     )
     purging.result()
     with pytest.raises(NotFound, match="its run was purged"):

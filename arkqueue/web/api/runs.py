@@ -18,7 +18,7 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid, NotFound
 from arkqueue.model import GREATEST_PRIORITY, LEAST_PRIORITY, LONGEST_KEY, ArchiveId, BranchId, RunId, TaskId, Trigger
 from arkqueue.names import EVERY_TASK, Name, as_backfill, is_list, list_name, parse_name, task_in_run
-from arkqueue.queue import control, deletion, lists, many, redo, triggering
+from arkqueue.queue import control, deletion, lists, many, redo, retrying, triggering
 from arkqueue.queue.done import Done
 from arkqueue.queue.proposed import ProposedRun, proposed
 from arkqueue.queue.tokens import Scope
@@ -454,7 +454,7 @@ def do_to_run(caller: Caller, verb: Verb, run: RunId, options: Options) -> Done:
         case Verb.RETRY:
             return many.retry_run(session, run, by, force=force, from_start=from_start, approver=who)
         case Verb.REFRESH:
-            return control.refresh_run(session, run, by)
+            return retrying.refresh_run(session, run, by)
         case Verb.SKIP:
             return many.skip_run(session, run, by, as_completed=as_completed, force=force, approver=who)
         case Verb.PRIORITIZE:
@@ -529,7 +529,7 @@ def refresh_archive(request: Request, name: str, dry_run: DryRun = False) -> Arc
     caller = admit(request, Scope.OPERATE)
     archive = caller.archive(name)
     with caller.acting(dry_run, archive=archive) as caller:
-        return on_archive(caller, archive, control.refresh_archive(caller.session, archive, caller.by))
+        return on_archive(caller, archive, retrying.refresh_archive(caller.session, archive, caller.by))
 
 
 # Tasks
@@ -592,8 +592,8 @@ def do_to_task(caller: Caller, verb: Verb, task: TaskId, options: Options) -> No
     acts: dict[Verb, Callable[[], None]] = {
         Verb.CANCEL: lambda: control.cancel(session, task, by, assume_gone=options.assume_gone, approver=who),
         Verb.RESTART: lambda: control.restart(session, task, by, approver=who),
-        Verb.RETRY: lambda: control.retry(session, task, by, force=force, from_start=options.from_start, approver=who),
-        Verb.REFRESH: lambda: control.refresh(session, task, by),
+        Verb.RETRY: lambda: retrying.retry(session, task, by, force=force, from_start=options.from_start, approver=who),
+        Verb.REFRESH: lambda: retrying.refresh(session, task, by),
         Verb.SKIP: lambda: control.skip(session, task, by, as_completed=as_completed, force=force, approver=who),
         Verb.PRIORITIZE: lambda: control.prioritize(session, task, options.the_priority(), by),
     }

@@ -16,7 +16,7 @@ from arkqueue.archives.retention import purge_by_age
 from arkqueue.errors import Conflict, Invalid, NotFound
 from arkqueue.model import GREATEST_PRIORITY, LEAST_PRIORITY, USUAL_PRIORITY, RunId, TaskId
 from arkqueue.names import EVERY_TASK, as_backfill, is_list, page_path, parse_branch, parse_name, run_name
-from arkqueue.queue import backfill, control, deletion, holds, lists, many, pauses, triggering
+from arkqueue.queue import backfill, control, deletion, holds, lists, many, pauses, retrying, triggering
 from arkqueue.queue.done import Done
 from arkqueue.queue.holds import How
 from arkqueue.queue.purge import purge_runs
@@ -229,7 +229,7 @@ def _of_archive(caller: Caller, name: str, how: Meant) -> dict[str, Act]:
         "unhold": lambda: holds.unhold(session, archive, by, text),
         "release": lambda: holds.release_archive(session, archive, by, text, _how(caller, how)),
         "retry": lambda: many.retry_failed_of_archive(session, archive, by, caller.approver),
-        "refresh": lambda: control.refresh_archive(session, archive, by),
+        "refresh": lambda: retrying.refresh_archive(session, archive, by),
         "purge": lambda: purge_by_age(session, archive, by, text),
         "sync": lambda: registration.sync(session, caller.configuration, archive, by),
     }

@@ -112,8 +112,6 @@ def archive(visitor: Visitor, request: Request, name: str, named: str | None) ->
         if named is not None or any(b.rev is not None for b in view.branches):
             raise
         return Shown("archive.html", _nothing_yet(visitor, view))
-    main = next((b.name for b in view.branches if b.main), "")
-    present = [b for b in view.branches if not b.deleted]
     label = branch_name(name, named)
     if (form := asked(request, "format")) == "svg":
         return badge(caller, id, branch, label)
@@ -121,70 +119,76 @@ def archive(visitor: Visitor, request: Request, name: str, named: str | None) ->
         return feed(request, caller, id, branch, label)
     if "format" not in request.query_params and (clean := _clean(request)) is not None:
         return RedirectResponse(f"{local(sent_path(request))}{clean}", 303, HEADERS)
+    return Shown("archive.html", _branch_shown(visitor, request, view, branch, named))
+
+
+def _branch_shown(
+    visitor: Visitor, request: Request, view: views.ArchiveView, branch: BranchId, named: str | None
+) -> dict[str, object]:
+    """The page of a branch. ``named``: the branch's name in the address."""
+    session, id, name = visitor.caller.session, ArchiveId(view.id), view.name
+    present = [b for b in view.branches if not b.deleted]
     wanted, before = filter_of(request), request.query_params.get("before", "")
-    failures = unhandled_failures(caller.session, ArchiveId(id), branch, MOST_TOLD)
-    faulty = faulty_at_head(caller.session, branch)
+    failures, faulty = unhandled_failures(session, id, branch, MOST_TOLD), faulty_at_head(session, branch)
     page, needing = _page(visitor, id, branch, wanted, before, failures, faulty)
-    shown = page.runs
+    shown, is_newest = page.runs, not (wanted.address or before)
     chosen = [name for text in request.query_params.getlist("columns") for name in text.split(",") if name]
-    with caller.session.snapshot() as moment:  # so that the numbers of a list and its state agree
+    with session.snapshot() as moment:  # so that the numbers of a list and its state agree
         grid = grid_of(
             moment,
             branch,
             shown,
-            is_newest=not wanted.address and not before,
+            is_newest=is_newest,
             needs=failures.cells,
             chosen=chosen,
             all_names=asked(request, "gone") == "yes",
         )
-    newest = None if wanted.address or before else _newest_of_commits(shown)
+    newest = _newest_of_commits(shown) if is_newest else None
     lines = [Line(None, [row]) for row in grid.rows] if wanted.address else _lines(request, grid.rows, needing)
-    return Shown(
-        "archive.html",
-        {
-            "archive": view,
-            **_removal(visitor, view),
-            "address": label,
-            "branch": named or main,
-            "branches": present,
-            "rows": grid.rows,
-            "_lines": lines,
-            "_heads": heads_of,
-            "_menu": menu_of,
-            "_parts": partial(parts_of, stand_ins=stand_ins(lines, grid.rows)),
-            "columns": grid.columns,
-            "groups": grid.groups,
-            "gone": grid.gone,
-            "names": grid.names,
-            "chosen": chosen,
-            "next": page.next if len(grid.rows) == len(shown) else grid.rows[-1].run.id,
-            "filter": wanted,
-            "filter_address": wanted.address,
-            "is_later_page": bool(before),
-            "_address": partial(address_with, request),
-            "_not_a_state": "" if wanted.state else asked(request, "state"),
-            "_further": _further(request, failures, [row.run.id for row in grid.rows]),
-            "_all_runs": address_with(request, **dict.fromkeys(Filter.__dataclass_fields__, "")),
-            "states": [UNHANDLED, *(str(one) for one in (State if wanted.task else RUN_STATES))],
-            "newest": newest,
-            "_newest_words": words_of_newest(grid.rows, newest) if newest else "",
-            "complete": _newest_completed(shown),
-            "faulty": faulty,
-            "failures": failures.tasks[: MOST_TOLD - (faulty is not None)],
-            "failed": failures.count + (faulty is not None),
-            "elsewhere": failures_elsewhere(caller.session, ArchiveId(id), branch, MOST_TOLD)
-            if len(present) > 1
-            else [],
-            "takes_submissions": view.removed_at is None and bool(for_submissions(caller.session, id, named).tasks),
-            "backfills": [
-                in_public(one) if visitor.is_anybody else one for one in backfills(caller.session, id, MOST_BACKFILLS)
-            ],
-            "rare": _rare(visitor, view, failures.count),
-            **_coming(
-                visitor, name, branch if [run.baseline for run in shown] == [True] and not wanted.address else None
-            ),
-        },
-    )
+    return {
+        "archive": view,
+        **_removal(visitor, view),
+        "address": branch_name(name, named),
+        "branch": named or next((b.name for b in view.branches if b.main), ""),
+        "branches": present,
+        "rows": grid.rows,
+        "_lines": lines,
+        "_heads": heads_of,
+        "_menu": menu_of,
+        "_parts": partial(parts_of, stand_ins=stand_ins(lines, grid.rows)),
+        "columns": grid.columns,
+        "groups": grid.groups,
+        "gone": grid.gone,
+        "names": grid.names,
+        "chosen": chosen,
+        "next": page.next if len(grid.rows) == len(shown) else grid.rows[-1].run.id,
+        "is_later_page": bool(before),
+        **_filter_shown(request, wanted),
+        "_further": _further(request, failures, [row.run.id for row in grid.rows]),
+        "newest": newest,
+        "_newest_words": words_of_newest(grid.rows, newest) if newest else "",
+        "complete": _newest_completed(shown),
+        "faulty": faulty,
+        "failures": failures.tasks[: MOST_TOLD - (faulty is not None)],
+        "failed": failures.count + (faulty is not None),
+        "elsewhere": failures_elsewhere(session, id, branch, MOST_TOLD) if len(present) > 1 else [],
+        "takes_submissions": view.removed_at is None and bool(for_submissions(session, id, named).tasks),
+        "backfills": [in_public(one) if visitor.is_anybody else one for one in backfills(session, id, MOST_BACKFILLS)],
+        "rare": _rare(visitor, view, failures.count),
+        **_coming(visitor, name, branch if [run.baseline for run in shown] == [True] and not wanted.address else None),
+    }
+
+
+def _filter_shown(request: Request, wanted: Filter) -> dict[str, object]:
+    """The filter of a page, and the addresses with another one."""
+    return {
+        "filter": wanted,
+        "filter_address": wanted.address,
+        "_address": partial(address_with, request),
+        "_not_a_state": "" if wanted.state else asked(request, "state"),
+        "_all_runs": address_with(request, **dict.fromkeys(Filter.__dataclass_fields__, "")),
+        "states": [UNHANDLED, *(str(one) for one in (State if wanted.task else RUN_STATES))],
+    }
 
 
 def _page(

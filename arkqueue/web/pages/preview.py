@@ -67,10 +67,6 @@ OF_A_PURGE: Final = {
     "_fields": (),
 }
 """The fields that all previews of purges share: nothing is refused, and a reason is asked for."""
-ADMINISTERED: Final = {"from": "", "offers": (), "is_asked_why": False, "is_administered": True}
-"""The fields that all previews of forms of the administration pages share: they offer no option,
-and ask for no reason.
-"""
 _WORDS: Final = {
     State.CANCELED: "canceled",
     State.SKIPPED: "skipped",
@@ -197,28 +193,19 @@ def preview_of_waiver(caller: Caller, name: str, waiver: Waiver, back: str, do: 
     done, found, is_all, _ = _rehearsed(caller, {"archive": caller.archive(name)}, None, do, kind)
     if not done.tasks:
         raise Conflict(f"{name}/{waiver.task}", f"has no failure up to {waiver.until} that nobody waived")
-    on = f" of {waiver.branch}" if waiver.branch else ""
-    return Shown(
-        "preview.html",
-        {
-            "name": name,
-            **ADMINISTERED,
-            "verb": "waive",
-            "words": "Waive failures of",
-            "title": f"Waive the failures of {name}/{waiver.task} up to revision {waiver.until}{on}",
-            "yes": "waive them" if len(done.tasks) > 1 else "waive it",
-            "question": "Tasks that wait for a waived failure may go on without it, in later revisions.",
-            "consequences": found,
-            "refused": refused_tasks(caller, done),
-            "count": len(done.refused),
-            "is_all": is_all,
-            "back": back,
-            "_fields": [
-                ("task", waiver.task),
-                ("revision", str(waiver.until)),
-                *([("branch", waiver.branch)] if waiver.branch else []),
-            ],
-        },
+    return _administered(
+        name,
+        {"task": waiver.task, "revision": str(waiver.until), "branch": waiver.branch or ""},
+        back,
+        verb="waive",
+        words="Waive failures of",
+        title=f"Waive the failures of {name}/{waiver.task} up to revision {waiver.until}",
+        yes="waive them" if len(done.tasks) > 1 else "waive it",
+        question="Tasks that wait for a waived failure may go on without it, in later revisions.",
+        consequences=found,
+        refused=refused_tasks(caller, done),
+        count=len(done.refused),
+        is_all=is_all,
     )
 
 
@@ -234,31 +221,34 @@ def preview_of_rewind(name: str, rewind: Rewind, rewound: RewoundView, back: str
         rewound.note and f"Revision {rewound.note}.",
         rewound.stopped and f"The archive would stay stopped: {rewound.stopped}.",
     ]
-    on = f" of {rewind.branch}" if rewind.branch else ""
-    return Shown(
-        "preview.html",
-        {
-            "name": name,
-            **ADMINISTERED,
-            "verb": "rewind",
-            "words": "Rewind",
-            "title": f"Rewind {name} to revision {rewind.revision}{on}",
-            "yes": "rewind it",
-            "question": " ".join(
-                [
-                    "The ledger starts anew after this revision, and later revisions of the repository are planned as new ones."
-                    f" The ledger so far stays readable as {history}. This cannot be undone.",
-                    *filter(None, notes),
-                ]
-            ),
-            "consequences": [one for one in found if one.count],
-            "refused": (),
-            "count": 0,
-            "is_all": True,
-            "back": back,
-            "_fields": [("revision", str(rewind.revision)), *([("branch", rewind.branch)] if rewind.branch else [])],
-        },
+    question = (
+        "The ledger starts anew after this revision, and later revisions of the repository are planned as new ones."
+        f" The ledger so far stays readable as {history}. This cannot be undone."
     )
+    return _administered(
+        name,
+        {"revision": str(rewind.revision), "branch": rewind.branch or ""},
+        back,
+        verb="rewind",
+        words="Rewind",
+        title=f"Rewind {name} to revision {rewind.revision}",
+        yes="rewind it",
+        question=" ".join([question, *filter(None, notes)]),
+        consequences=[one for one in found if one.count],
+        refused=(),
+        count=0,
+        is_all=True,
+    )
+
+
+def _administered(name: str, fields: dict[str, str], back: str, *, title: str, **more: Any) -> Shown:
+    """The preview of a form of the administration pages, which offers no option and asks for no
+    reason. ``fields``: the fields of the form, to be sent again with the confirmation.
+    """
+    on = f" of {branch}" if (branch := fields.get("branch")) else ""
+    names = {"name": name, "from": "", "offers": (), "is_asked_why": False, "is_administered": True, "back": back}
+    sent = [(field, value) for field, value in fields.items() if value]
+    return Shown("preview.html", {**names, "title": f"{title}{on}", "_fields": sent, **more})
 
 
 def _fields(how: Meant) -> list[tuple[str, str]]:

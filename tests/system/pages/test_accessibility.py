@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from arkqueue.db.session import Session
-from arkqueue.logs import Logs
-from arkqueue.model import RunId, Stream
+from arkqueue.model import RunId
 from arkqueue.queue import deletion
 from arkqueue.queue.tokens import Scope
-from tests.builders import AnArchive, a_gateway, a_workflow, an_archive, faulty, the_archive
+from tests.builders import AnArchive, a_workflow, an_archive, faulty, the_archive
 from tests.requirements import missing
 from tests.system.pages.conftest import HOSTILE
 from tests.system.pages.test_browser import TASKS, Opened, browser, opened
@@ -57,11 +56,7 @@ def archive(session: Session) -> AnArchive:
     )
     archive.commit(a_workflow({"tile": "foreach: [a, b]", "index": ""}), author=HOSTILE)
     deletion.delete_item(session, RunId(archive.run_id(4)), "b", "ann")
-    claimed = archive.claim("index@3")
-    logs = Logs(a_gateway(session), 1 << 20, 1 << 20)
-    writer = logs.open(claimed.attempt)
-    writer.write(Stream.STDOUT, b"\x1b[31mline\x1b[0m of a log\n" * 1000)
-    logs.flush([writer])
+    archive.write("index@3", b"\x1b[31mline\x1b[0m of a log\n" * 1000)
     archive.retry("index@2")
     an_archive(session, "thesis").commit(faulty())
     copies = an_archive(session, "copies")

@@ -417,12 +417,8 @@ def test_everything_is_read_and_done_without_javascript(opened: Opened, archive:
 
 
 @pytest.mark.full
-def test_the_hits_of_a_log_are_walked_without_javascript(opened: Opened, archive: AnArchive, session: Session) -> None:
-    claimed = archive.claim("index@3")
-    logs = Logs(a_gateway(session), 1 << 20, 1 << 20)
-    writer = logs.open(claimed.attempt)
-    writer.write(Stream.STDOUT, b"".join(b"line %d\n" % number for number in range(1, 2001)))
-    logs.flush([writer])
+def test_the_hits_of_a_log_are_walked_without_javascript(opened: Opened, archive: AnArchive) -> None:
+    archive.write("index@3", b"".join(b"line %d\n" % number for number in range(1, 2001)))
     page = opened("/papers@3/index", java_script_enabled=False)
     page.get_by_label("Find in this log").fill("LINE 199")
     page.get_by_label("Find in this log").press("Enter")
@@ -435,12 +431,8 @@ def test_the_hits_of_a_log_are_walked_without_javascript(opened: Opened, archive
 
 
 @pytest.mark.full
-def test_a_long_log_is_at_its_end_without_javascript(opened: Opened, archive: AnArchive, session: Session) -> None:
-    claimed = archive.claim("index@3")
-    logs = Logs(a_gateway(session), 1 << 20, 1 << 20)
-    writer = logs.open(claimed.attempt)
-    writer.write(Stream.STDOUT, b"x\n" * 120_000)
-    logs.flush([writer])
+def test_a_long_log_is_at_its_end_without_javascript(opened: Opened, archive: AnArchive) -> None:
+    archive.write("index@3", b"x\n" * 120_000)
     page = opened("/papers@3/index", java_script_enabled=False)
     expect(page.locator("#L120000")).to_be_in_viewport()
     expect(page.locator("#L119700")).not_to_be_in_viewport()
@@ -666,12 +658,8 @@ def test_hostile_names_do_nothing_in_a_browser(opened: Opened, archive: AnArchiv
 
 
 @pytest.mark.full
-def test_a_log_is_scrolled_over_the_part_that_is_missing(opened: Opened, archive: AnArchive, session: Session) -> None:
-    claimed = archive.claim("index@3")
-    logs = Logs(a_gateway(session), 7_000, 200_000)
-    writer = logs.open(claimed.attempt)
-    writer.write(Stream.STDOUT, b"".join(b"%06d\n" % number for number in range(1, 200_001)))
-    logs.flush([writer])
+def test_a_log_is_scrolled_over_the_part_that_is_missing(opened: Opened, archive: AnArchive) -> None:
+    archive.write("index@3", b"".join(b"%06d\n" % number for number in range(1, 200_001)), head=7_000, tail=200_000)
     page = opened("/papers@3/index")
     expect(page.locator(".seen > #L200000")).to_be_visible()
     log = page.locator(".log")
@@ -693,14 +681,8 @@ def test_a_log_is_scrolled_over_the_part_that_is_missing(opened: Opened, archive
 
 
 @pytest.mark.full
-def test_a_log_stays_where_its_address_or_its_reader_has_put_it(
-    opened: Opened, archive: AnArchive, session: Session
-) -> None:
-    claimed = archive.claim("index@3")
-    logs = Logs(a_gateway(session), 16 << 20, 1 << 20)
-    writer = logs.open(claimed.attempt)
-    writer.write(Stream.STDOUT, b"".join(b"%06d\n" % number for number in range(1, 1_000_001)))
-    logs.flush([writer])
+def test_a_log_stays_where_its_address_or_its_reader_has_put_it(opened: Opened, archive: AnArchive) -> None:
+    archive.write("index@3", b"".join(b"%06d\n" % number for number in range(1, 1_000_001)), head=16 << 20)
     page = opened("/papers@3/index?line=15000#L15000")
     first = page.locator(".seen > div").first
     expect(first).to_have_attribute("id", "L14992")  # with the lines before it, also where a pixel is several lines

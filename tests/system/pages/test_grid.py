@@ -15,12 +15,11 @@ import pytest
 
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict
-from arkqueue.logs import Logs
 from arkqueue.model import ArchiveId, End, RunId, Stream, Workflow
 from arkqueue.queue import claim, control, locks, purge
 from arkqueue.queue.tokens import Scope
 from arkqueue.views.explain import explain
-from tests.builders import HOST, PROCESS, AnArchive, a_gateway, a_workflow, an_archive, faulty
+from tests.builders import HOST, PROCESS, AnArchive, a_workflow, an_archive, faulty
 from tests.system.pages.conftest import Visitors, form_of, press, said
 
 TASKS = {"index": "depends: [PREV]", "pdf": "depends: [index]\ncancels: [PREV]", "upload": "depends: [pdf]"}
@@ -131,12 +130,9 @@ def test_a_cell_says_what_its_task_superseded(operator: httpx.Client, archive: A
 
 
 def test_a_cell_of_a_failure_says_how_long_it_took_why_and_what_it_wrote(
-    operator: httpx.Client, archive: AnArchive, session: Session
+    operator: httpx.Client, archive: AnArchive
 ) -> None:
-    logs = Logs(a_gateway(session), 1 << 20, 1 << 20)
-    writer = logs.open(archive.attempt("index@2"))
-    writer.write(Stream.STDERR, b"a brace is missing\n")
-    logs.flush([writer])
+    archive.write("index@2", (Stream.STDERR, b"a brace is missing\n"))
     archive.end("index@2", 1)
     archive.sql("update attempt set started_at = ended_at - interval '130 s' where ended_at is not null")
     says = cells(operator)["papers@2/index"]["says"]
@@ -481,19 +477,8 @@ def test_columns_are_chosen_in_the_address(operator: httpx.Client, archive: AnAr
     assert 'value="pdf" checked' in page.text
 
 
-def wrote(session: Session, archive: AnArchive, key: str, *lines: tuple[Stream, bytes]) -> None:
-    """What the running attempt of a task writes."""
-    logs = Logs(a_gateway(session), 1 << 20, 1 << 20)
-    writer = logs.open(archive.attempt(key))
-    for stream, line in lines:
-        writer.write(stream, line)
-    logs.flush([writer])
-
-
-def test_a_failure_says_its_last_line(operator: httpx.Client, session: Session, archive: AnArchive) -> None:
-    wrote(
-        session,
-        archive,
+def test_a_failure_says_its_last_line(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.write(
         "index@2",
         (Stream.STDERR, b"\x1b[31mcurl: (7) no route\x1b[0m\n\n"),
         (Stream.STDOUT, b"bye\n"),

@@ -11,11 +11,10 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from arkqueue.db.session import Session
-from arkqueue.logs import Logs
-from arkqueue.model import ArchiveId, Stream, Workflow
+from arkqueue.model import ArchiveId, Workflow
 from arkqueue.queue import locks
 from arkqueue.queue.tokens import Scope
-from tests.builders import AnArchive, a_gateway, a_workflow, an_archive, an_entry, faulty
+from tests.builders import AnArchive, a_workflow, an_archive, an_entry, faulty
 from tests.system.pages.test_browser import Opened, browser, opened
 from tests.system.waking import waking_session
 
@@ -217,9 +216,7 @@ def test_a_row_without_an_author_is_in_line(opened: Opened, session: Session) ->
 
 
 @pytest.mark.full
-def test_what_a_person_did_to_a_page_is_there_when_it_is_loaded_again(
-    opened: Opened, session: Session, archive: AnArchive
-) -> None:
+def test_what_a_person_did_to_a_page_is_there_when_it_is_loaded_again(opened: Opened, archive: AnArchive) -> None:
     """Places of scrolling, what is open, what has the focus, and the lines of a log that were seen."""
     page = opened("/papers", viewport=DESK)
     grid = page.locator(".scroll.tall")
@@ -233,10 +230,7 @@ def test_what_a_person_did_to_a_page_is_there_when_it_is_loaded_again(
     expect(focused(page)).to_have_attribute("href", "/papers@3/check/bad")
     page.goto("/")
     assert focused(page).count() == 0 or "alarm" not in (focused(page).get_attribute("class") or "")
-    logs = Logs(a_gateway(session), 1 << 20, 1 << 20)
-    writer = logs.open(archive.attempt("check/good@3"))
-    writer.write(Stream.STDOUT, b"".join(b"line %d\n" % number for number in range(1, 2001)))
-    logs.flush([writer])
+    archive.write("check/good@3", b"".join(b"line %d\n" % number for number in range(1, 2001)))
     page.goto("/papers@3/check/good")
     page.get_by_text("Definition").click()
     log = page.locator(".log")

@@ -13,7 +13,7 @@ import pytest
 
 from arkqueue.db.session import Session
 from arkqueue.model import TaskId
-from arkqueue.queue import archives, claim, control, ending
+from arkqueue.queue import archives, claim, ending, retrying
 from arkqueue.views.doctor import examine
 from tests.builders import HOST, PROCESS
 from tests.loaded import Forked
@@ -81,7 +81,7 @@ def test_an_end_goes_on_after_its_queue_manager_was_killed_in_each_step(
         # It is the first of its chain, so that it is ready.
         first = min(name for name in canceled_at if int(name[1:]) % 2 == 0)
         (row,) = papers.sql("select id from task where name = %s and state = 'canceled'", first)
-        control.retry(session, TaskId(row["id"]), "ann", force=True)
+        retrying.retry(session, TaskId(row["id"]), "ann", force=True)
         retried.append(first)
     steps += kill_in_each_step(session, "update on task", manager, is_over, look)
     assert steps > TASKS // FEW

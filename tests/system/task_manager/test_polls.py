@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 from arkqueue.model import Stream
-from arkqueue.queue import control
+from arkqueue.queue import retrying
 from tests.builders import AnArchive
 from tests.system.task_manager.boxes import Boxes, boxes
 from tests.system.task_manager.conftest import Managers, attempts, ended, log_of, settled
@@ -27,7 +27,7 @@ def poll(text: str, **more: str) -> str:
 def is_polled(archive: AnArchive, attempt: int) -> None:
     """Let the poll run that makes this attempt, and wait for its end."""
     settled(archive, "deposit@2", "deferred")
-    control.refresh(archive.session, archive.task("deposit@2"), "ann")
+    retrying.refresh(archive.session, archive.task("deposit@2"), "ann")
     ended(archive, "deposit@2", attempt)
 
 
@@ -60,7 +60,7 @@ def test_a_poll_has_a_timeout_of_its_own_and_is_repeated(archive: AnArchive, man
     ask = poll("test $ARKQUEUE_ATTEMPT = 3 || sleep 1000", timeout="0.2s")
     archive.commit({"deposit": command("exit 75", retries=retries, poll=ask)})
     settled(archive, "deposit@2", "deferred")
-    control.refresh(archive.session, archive.task("deposit@2"), "ann")
+    retrying.refresh(archive.session, archive.task("deposit@2"), "ann")
     second = ended(archive, "deposit@2", 2)
     assert (second["end"], second["message"]) == ("timed-out", "stopped after its timeout of 0.2 s")
     settled(archive, "deposit@2", "deferred")
@@ -87,7 +87,7 @@ def test_cancel_stops_a_live_poll(archive: AnArchive, managers: Managers, bells:
     managers()
     archive.commit({"deposit": command("exit 75", poll=poll(f"echo on > {begun.path}; sleep 1000"))})
     settled(archive, "deposit@2", "deferred")
-    control.refresh(archive.session, archive.task("deposit@2"), "ann")
+    retrying.refresh(archive.session, archive.task("deposit@2"), "ann")
     assert begun.hear() == "on"
     archive.cancel("deposit@2")
     settled(archive, "deposit@2", "canceled")
