@@ -112,12 +112,12 @@ def test_a_verb_that_has_found_a_task_before_its_run_is_purged_says_that_it_is(
         with purged_in_steps(2, steps=0):
             purge.purge_runs(session, [run], "ann")
 
-    purging, retrying = one_after_the_other(
+    purged_first, retried_second = one_after_the_other(
         archive, second_connection, purge_it, lambda: retrying.retry(session, task, "ann")
     )
-    purging.result()
+    purged_first.result()
     with pytest.raises(NotFound, match="its run was purged"):
-        retrying.result()
+        retried_second.result()
     purge_the_rest(session)
 
 
