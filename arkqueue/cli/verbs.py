@@ -199,7 +199,7 @@ def delete(
             return answer, _list_lines(found["full_name"], "delete", answer)
         _refuse_states(found["full_name"], wanted)
         query = {"item": found["item"], "dry_run": "true" if dry_run else None}
-        run = client.send("DELETE", f"/runs/{found['run']}", **query)
+        run = client.post(f"/runs/{found['run']}/delete", {}, **query)
         return run, [_deleted(found, run, "deleted")]
 
     each(names, one, as_json, dry_run)

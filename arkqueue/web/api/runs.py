@@ -340,7 +340,7 @@ def graph_of_revisions(
     return graph_between(caller.session, found, first, last, caller.archives())
 
 
-@router.delete("/runs/{id}")
+@router.post("/runs/{id}/delete")
 def delete_run(request: Request, id: int, item: OfItem = None, dry_run: DryRun = False) -> RunDetail:
     """Delete a run, or an item of a run; none of its tasks may be running. Unsettled tasks are
     canceled. The history stays readable with the scope `admin`.

@@ -11,6 +11,7 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -25,6 +26,9 @@ from tests.system.task_manager.conftest import DRIVER, Managers
 from tests.waiting import PATIENCE, eventually
 
 __all__ = ["boxes"]
+
+LEASE = 3.0
+"""Seconds. A queue manager looks for leases that are over again and again; here, the test does."""
 
 POINTS = 20
 """At so many statements of its database, one after the other, a task manager is killed."""
@@ -96,21 +100,20 @@ def test_a_lock_of_a_killed_task_manager_is_free_once_its_lease_is_over(
 ) -> None:
     names = "abcdefgh"
     archive.commit(dict.fromkeys(names, "lock: tex\ncheckout: none"))
-    victim = killed(point)
+    victim = killed(point, lease=f"{LEASE:g}s", renew=f"{LEASE / 3:g}s")
     assert victim.wait(PATIENCE) == -signal.SIGKILL
     # The server may still do what it was asked last, a claim, say, and commit it.
     eventually(lambda: not archive.sql(BACKENDS))
-    left = archive.sql("select task_id from attempt where ended_at is null")
+    left = archive.sql("select id, task_id from attempt where ended_at is null")
     assert len(left) <= 1
     managers()
     if left:
         # The others wait as long as the dead one's lease lasts, and no longer.
         assert archive.sql("select id from task where state in ('ready', 'running')") == [{"id": left[0]["task_id"]}]
-        archive.sql("update attempt set lease_until = clock_timestamp() - interval '1 s' where ended_at is null")
-        archive.sql(
-            "update heartbeat set steady_since = clock_timestamp() - interval '1 hour', beat_at = clock_timestamp()"
-        )
-        assert len(finish.lapse(archive.session)) == 1
+        lapse = partial(finish.lapse, archive.session, LEASE, LEASE)
+        assert eventually(lapse) == [left[0]["id"]]
+        over = "select ended_at >= lease_until as over from attempt where id = %s"
+        assert archive.sql(over, left[0]["id"]) == [{"over": True}]
     eventually(lambda: set(archive.states().values()) <= SETTLED, lambda: what_there_is(archive))
     assert set(archive.states().values()) == {"completed"}
     assert_turns(archive, len(names) + len(left))

@@ -294,7 +294,7 @@ def test_a_verb_is_for_what_is_there_and_has_its_own_options(operator: httpx.Cli
         problem(operator.post(f"/runs/999/{verb}"), 404, "run 999")
         problem(operator.post(f"/tasks/{archive.task('COMMIT@2')}/{verb}"), 409)
         problem(operator.post(f"/tasks/{task}/{verb}", json={"forse": True}), 422, "forse")
-    problem(operator.delete("/runs/999"), 404)
+    problem(operator.post("/runs/999/delete"), 404)
     problem(operator.post(f"/tasks/{task}/explode"), 422, "verb")
     for path, option in (
         (f"/runs/{run}/cancel", "assume_gone"), (f"/tasks/{task}/cancel", "force"), (f"/tasks/{task}/restart", "force"),
@@ -337,8 +337,8 @@ def test_run_is_restarted_skipped_canceled_and_deleted(operator: httpx.Client, a
     done = operator.post(f"{run}/cancel").json()
     assert (done["done"], done["run"]["state"]) == (["papers@3/a", "papers@3/b", "papers@3/c"], "canceled")
     problem(operator.post(f"{run}/cancel"), 409, "has nothing left to cancel")
-    assert operator.delete(run).json()["state"] == "deleted"
-    problem(operator.delete(run), 409, "is deleted already")
+    assert operator.post(f"{run}/delete").json()["state"] == "deleted"
+    problem(operator.post(f"{run}/delete"), 409, "is deleted already")
 
 
 def test_deleted_run_is_in_no_list_and_its_history_takes_the_scope_admin(
@@ -348,7 +348,7 @@ def test_deleted_run_is_in_no_list_and_its_history_takes_the_scope_admin(
     archive.fail("a@2")
     run, task = f"/runs/{archive.run_id(2)}", f"/tasks/{archive.task('a@2')}"
     log = f"/attempts/{reader.get(task).json()['history'][0]['id']}/log"
-    assert operator.delete(run).json()["state"] == "deleted"
+    assert operator.post(f"{run}/delete").json()["state"] == "deleted"
     assert archive.states() == {"a@2": "failed", "b@2": "skipped", "c@2": "skipped"}
 
     listed = [one["full_name"] for one in reader.get("/runs").json()["runs"]]

@@ -72,7 +72,7 @@ CALLS = {
     "GET /runs": Call(READ, query="archive=secret"),
     "POST /runs": Call(OPERATE, {"archive": "secret", "tasks": ["a"]}),
     "GET /runs/{id}": Call(READ),
-    "DELETE /runs/{id}": Call(OPERATE),
+    "POST /runs/{id}/delete": Call(OPERATE),
     "POST /runs/{id}/undelete": Call(OPERATE),
     "POST /runs/{id}/delete-items": Call(OPERATE, {"list": "a"}),
     "GET /runs/{id}/items": Call(READ),
