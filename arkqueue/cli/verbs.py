@@ -83,7 +83,7 @@ def retry(
     tasks that a person skipped.
 
     A deferred task with a poll is polled again, with a new deadline. Its command runs again only
-    with --from-start.
+    with --from-start. So does a command with on_lost: fail that was lost: it may have done its work.
     """
     if failed and from_start:
         raise click.UsageError("--failed and --from-start do not go together: name the task or run.")

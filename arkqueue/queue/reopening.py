@@ -127,6 +127,22 @@ def blocked(graph: Graph, rows: Sequence[Any]) -> dict[int, Conflict]:
     return reasons
 
 
+def lost_once(graph: Graph, rows: Sequence[Any]) -> dict[int, Conflict]:
+    """The reasons why a retry of some tasks may repeat what their lost commands have done
+    (``on_lost: fail``).
+    """
+    lost, reasons = {*graph.ids("lost_once", tasks=[row.id for row in rows])} if rows else (), {}
+    for row in rows:
+        if row.id in lost:
+            here = task_name_of(graph, row.id)
+            name = shlex.quote(here)
+            remedy = f"If it has not: arkqueue retry {name} --from-start"
+            if row.state == State.FAILED:
+                remedy += f". If it has: arkqueue skip {name} --as-completed"
+            reasons[row.id] = Conflict(here, "was lost, and its command is meant to run once (on_lost: fail): find out whether it has done its work", remedy)  # fmt: skip
+    return reasons
+
+
 def unjudged(graph: Graph, reopened: Sequence[int]) -> list[int]:
     """Settled tasks of other runs that have not been judged for tasks that now come back
     (docs/decisions/0001, point 18).

@@ -25,6 +25,7 @@ from arkqueue.queue.reopening import (
     again_from,
     blocked,
     judge_again,
+    lost_once,
     outdated,
     refuse_outdated,
     reopen,
@@ -47,7 +48,8 @@ def retry(
     it (design 5.8, 5.11, 5.19). A deferred task runs at once.
 
     If the task has a poll and its command has ended with 75, it is polled again, with a new
-    deadline. Only ``from_start`` runs its command again (design 5.29).
+    deadline. Only ``from_start`` runs its command again (design 5.29), and a command with
+    ``on_lost: fail`` that was lost.
     """
 
     def work(graph: Graph, row: Any) -> None:
@@ -72,6 +74,8 @@ def retry_some(graph: Graph, rows: Sequence[Any], *, force: bool, from_start: bo
         done.refuse(outdated(graph, ended))
     if from_start:
         graph.do("start_over", tasks=[row.id for row in done.fit])
+    else:
+        done.refuse(lost_once(graph, done.fit))
     due = graph.ids("retry_now", tasks=[row.id for row in done.fit if row.state == State.DEFERRED])
     back, again = _bring_back(graph, ended, force=force) if (ended := _ended(done.fit)) else ([], [])
     graph.follow(entering=[*due, *back], again=again)

@@ -156,9 +156,14 @@ from task t join edge e on e.target = t.id and e.kind = 'depends' and not e.cros
 where t.run_id = %(run)s and not t.deleted and not (t.state = 'skipped' and t.root_id is null)
   and (%(item)s::text is null or t.item = %(item)s and t.kind = 'ordinary');
 
+-- part: lost_once
+-- Whether the command of a task is meant to run once and was lost: nobody knows whether it has done
+-- its work.
+t.losses > 0 and not t.polls and d.body->>'on_lost' = 'fail'
+
 -- part: ran_once
--- Whether a task must not run twice unless a person says so: it has completed or is deferred.
-t.state in ('completed', 'deferred') and (d.body ? 'poll' or d.body->>'on_lost' = 'fail')
+-- Whether a task must not run twice unless a person says so: it has completed, is deferred or was lost.
+(t.state in ('completed', 'deferred') and (d.body ? 'poll' or d.body->>'on_lost' = 'fail') or {part lost_once})
 
 -- name: part_behind
 -- The tasks that run again with a task of a run, or of one item (`passable_inside`): whether one of
@@ -174,11 +179,17 @@ select coalesce(bool_or(t.state = 'running'), false) as is_running, coalesce(boo
 from part join task t on t.id = part.id left join definition d on d.id = t.definition_id;
 
 -- name: done_once
--- Those of some tasks that must not run twice unless a person says so: they have completed or are
--- deferred, and have `poll` or `on_lost: fail` (design 5.30).
+-- Those of some tasks that must not run twice unless a person says so: they have completed, are
+-- deferred or were lost, and have `poll` or `on_lost: fail` (design 5.30).
 select t.id from task t join definition d on d.id = t.definition_id
 where t.id = any(%(tasks)s) and {part ran_once}
 order by t.id limit %(most)s;
+
+-- name: lost_once
+-- Those of some tasks whose command is meant to run once and was lost.
+select t.id from task t join definition d on d.id = t.definition_id
+where t.id = any(%(tasks)s) and {part lost_once}
+order by t.id;
 
 -- name: redo
 -- Set ended or deferred tasks back to waiting, with new counters (design 5.30).

@@ -34,7 +34,7 @@ from arkqueue.names import (
     undelete_command,
 )
 from arkqueue.plan import matches_branch
-from arkqueue.states import MOST_LOSSES, UNSETTLED, State, run_state
+from arkqueue.states import UNSETTLED, State, run_state
 from arkqueue.views.archives import archive as show_archive
 from arkqueue.views.backfills import backfill, find_backfill
 from arkqueue.views.expected import Expected, expected_of
@@ -308,13 +308,19 @@ class _Task:
         )
 
     def _timely(self, row: Any, commands: list[str]) -> list[str]:
-        """The commands for a task, such that they are accepted: if later revisions have gone on, a
-        retry needs --force (design 5.19).
+        """The commands for a task, such that they are accepted: a retry needs --force if later
+        revisions have gone on (design 5.19), and --from-start if it may repeat what a lost command
+        has done.
         """
         again = f"arkqueue retry {task_name(row)}"
-        if again not in commands or not self._later(row):
+        if again not in commands:
             return commands
-        return [f"{again} --force" if command == again else command for command in commands]
+        force = " --force" if self._later(row) else ""
+        return [f"{again}{force}{self._from_start(row)}" if command == again else command for command in commands]
+
+    def _from_start(self, row: Any) -> str:
+        """The option without which no retry repeats a lost command; empty if none needs it."""
+        return " --from-start" if row.losses and self.session.rows("lost_once", tasks=[row.id]) else ""
 
     def _once_more(self) -> list[str]:
         """The command that runs a task again with everything behind it; none if one of these tasks
@@ -344,11 +350,9 @@ class _Task:
         # In a deleted run, the deletion waived it.
         is_deleted = row.run_deleted_at is not None or row.deleted
         waived = f" It was waived{by}: tasks that wait for it may go on." if row.waived and not is_deleted else ""
-        helps = remedies(row)
         again = f"arkqueue retry {name}"
-        later = self._later(row) if again in helps else []
-        if later:
-            helps = [f"{again} --force" if command == again else command for command in helps]
+        later = self._later(row) if again in remedies(row) else []
+        helps = self._timely(row, remedies(row))
         from_first = self._from_first_with_scratch()
         if from_first:
             helps = [from_first if command.startswith(again) else command for command in helps]
@@ -369,8 +373,9 @@ class _Task:
             )
         if row.end == "lost" and not lost:
             text += " Before a retry, find out why its task manager or container engine ended: the task itself may have used up memory or disk."
-            if row.losses <= MOST_LOSSES:  # on_lost: fail
+            if self._from_start(row):
                 text += " Find out, too, whether its command had done its work: it is meant to run once, and a retry runs it again."
+                commands += [] if row.waived else [f"arkqueue skip {name} --as-completed"]
         return Reason(kind=Why.FAILED, text=text, commands=commands)
 
     def _from_first_with_scratch(self) -> str:

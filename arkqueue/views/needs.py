@@ -170,7 +170,8 @@ def needs_of(
     lines = last_lines(session, failures)
     failed = [task.id for task in failures if task.state is State.FAILED]
     late = outdated(session, failed)
-    homeless = {row.id for row in session.rows("with_removed_scratch", tasks=failed)} if failed else set[int]()
+    asked = [(block, {"tasks": failed}) for block in ("with_removed_scratch", "lost_once") if failed]
+    to_read = {row.id for rows in session.rows_of(*asked) for row in rows}
     needs = [*map(_paused_lock, known.paused_locks), *(need for one in found for need in _of_archive(one))]
     others = dict.fromkeys(set(bad) - {one.name for one in found}, 1)
 
@@ -196,7 +197,7 @@ def needs_of(
     add(
         "failed",
         known.failures,
-        lambda task: _failure(task, lines.get(task.id, ""), is_late=task.id in late, has_no_folder=task.id in homeless),
+        lambda task: _failure(task, lines.get(task.id, ""), is_late=task.id in late, explains=task.id in to_read),
         ("failure", "failures"),
         UNHANDLED,
     )
@@ -274,13 +275,14 @@ def _faulty(run: RunView) -> Need:
     return Need("failed", run.full_name, text, command=f"arkqueue show {shlex.quote(run.full_name)}")
 
 
-def _failure(task: TaskView, line: str, *, is_late: bool, has_no_folder: bool) -> Need:
+def _failure(task: TaskView, line: str, *, is_late: bool, explains: bool) -> Need:
     """A failure with its remedy. ``is_late``: True if a retry without --force would be refused,
-    because later revisions have gone on. ``has_no_folder``: True if its scratch folder was removed;
-    `explain` says from which task on it can run again.
+    because later revisions have gone on. ``explains``: True if a plain retry would be refused for a
+    reason that `explain` gives with the remedy: its scratch folder was removed, or its lost command
+    may have done its work.
     """
     text = (task.why or str(task.state)) + (f": {line}" if line else "")
-    if task.kind == TaskKind.REPORT or has_no_folder:
+    if task.kind == TaskKind.REPORT or explains:
         return Need("failed", task.full_name, text, command=f"arkqueue explain {shlex.quote(task.full_name)}")
     if task.state is State.REJECTED:  # a retry is refused
         return _need("failed", task.full_name, text, "skip", task=task.id)

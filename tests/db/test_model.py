@@ -573,13 +573,15 @@ class Beside(RuleBasedStateMachine):
 
     def retry_one(self, data: st.DataObject, key: Key) -> None:
         force = data.draw(st.booleans())
-        polled, was = self.model.task(key).polls, self.model.task(key).state
-        from_start = polled and data.draw(st.booleans())
+        task = self.model.task(key)
+        polled, was, lost = task.polls, task.state, task.losses > 0
+        from_start = (polled or lost) and data.draw(st.booleans())
         self.saw("retry of a deferred task", was is State.DEFERRED)
         self.both("retry", key, force, from_start, judged_again=[key])
         is_back = polled and self.model.task(key).state is not was
         self.saw("a canceled task is polled again", is_back and was is State.CANCELED and not from_start)
         self.saw("a command runs again from the start", is_back and from_start)
+        self.saw("a lost command runs again on purpose only", lost and self.refused and not from_start)
         self.saw("retry by force", force)
         self.saw("retried and held", self.model.task(key).state is State.HELD)
 

@@ -861,6 +861,7 @@ INGREDIENTS = {
         "retry",
         "retry by force",
         "retry of a deferred task",
+        "a lost command runs again on purpose only",
         "retry is refused",
         "retry_failed",
         "retry_from",

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -13,14 +13,15 @@ from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.db import session as sessions
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Forbidden, NotFound
-from arkqueue.model import BranchId, End, Outcome, RunId, TaskId
+from arkqueue.model import ArchiveId, BranchId, End, Outcome, RunId, TaskId
 from arkqueue.plan import Entry
-from arkqueue.queue import archives, control, deletion, finish, holds, redo
+from arkqueue.queue import archives, control, deletion, finish, holds, many, redo
 from arkqueue.queue import done as steps_of
 from arkqueue.queue.done import MOST_TASKS, Done
 from arkqueue.queue.graph import Graph
 from arkqueue.queue.guards import Approver
 from arkqueue.views import runs, tasks
+from arkqueue.views.explain import explain
 from tests.builders import NOTHING, PROCESS, AnArchive, a_revision, an_archive
 from tests.db.test_races import Connect, one_after_the_other
 
@@ -309,6 +310,47 @@ def test_a_second_deposit_is_made_on_purpose_only(archive: AnArchive, field: str
         archive.run("fetch@2")
     claim = archive.claim("deposit@2")
     assert archive.sql("select kind from attempt where id = %s", claim.attempt) == [{"kind": "run"}]
+
+
+def test_a_lost_command_that_may_have_deposited_runs_again_on_purpose_only(archive: AnArchive) -> None:
+    archive.commit({"deposit": "on_lost: fail\nforeach: [x, y]", "after": "depends: [deposit]"})
+    session, run = archive.session, RunId(archive.run_id(2))
+    archive.end("deposit/x@2", None, End.LOST)
+    archive.fail("deposit/y@2")
+    done = many.retry_failed(session, run, "ann")
+    assert (names(archive, done.tasks), len(done.refused)) == (["deposit/y"], 1)
+    assert str(done.refused[0].why) == (
+        "papers@2/deposit/x: was lost, and its command is meant to run once (on_lost: fail): find out whether it has done its work. "
+        "If it has not: arkqueue retry papers@2/deposit/x --from-start. If it has: arkqueue skip papers@2/deposit/x --as-completed"
+    )
+    again: list[Callable[[], object]] = [
+        lambda: archive.retry("deposit/x@2"),
+        lambda: archive.retry("deposit/x@2", force=True),
+        lambda: many.retry_failed_of_archive(session, ArchiveId(archive.id), "ann"),
+        lambda: retry_from(archive, "deposit", item="x"),
+    ]
+    for verb in again:
+        with pytest.raises(Conflict, match="--from-start"):
+            verb()
+    assert archive.state("deposit/x@2") == "failed"
+    archive.retry("deposit/x@2", from_start=True)
+    archive.run("deposit/x@2")
+
+
+def test_a_lost_command_that_was_canceled_runs_again_on_purpose_only(archive: AnArchive) -> None:
+    archive.commit({"deposit": "on_lost: fail", "other": ""})
+    for name in ("deposit", "other"):
+        attempt = archive.attempt(f"{name}@2")
+        archive.cancel(f"{name}@2")
+        archive.record(attempt, End.LOST, None)
+    assert archive.states() == {"deposit@2": "canceled", "other@2": "canceled"}
+    archive.retry("other@2")
+    with pytest.raises(Conflict, match=r"its work\. If it has not: arkqueue retry papers@2/deposit --from-start$"):
+        archive.retry("deposit@2")
+    assert explain(archive.session, archive.task("deposit@2")).commands == [
+        "arkqueue retry papers@2/deposit --from-start"
+    ]
+    archive.retry("deposit@2", from_start=True)
 
 
 def test_a_deposit_that_failed_is_polled_again_after_what_it_needs(archive: AnArchive) -> None:

@@ -501,9 +501,15 @@ def test_explain_warns_of_a_second_run_of_a_command_that_is_meant_to_run_once(se
     here = Host(session, "here")
     here.end(here.claim()["deposit"].attempt, End.LOST, None)
     assert archive.state("deposit@2") == "failed"
-    assert why(archive, "deposit@2").text.endswith(
+    told = why(archive, "deposit@2")
+    assert told.text.endswith(
         "Find out, too, whether its command had done its work: it is meant to run once, and a retry runs it again."
     )
+    assert told.commands[1:] == [
+        "arkqueue retry papers@2/deposit --from-start", "arkqueue skip papers@2/deposit", "arkqueue skip papers@2/deposit --as-completed",
+    ]  # fmt: skip
+    (need,) = needs_of(session, None, [], []).lines
+    assert (need.verb, need.command) == ("", "arkqueue explain papers@2/deposit")
 
 
 def test_a_later_task_that_is_lost_waits_for_its_host(session: Session) -> None:

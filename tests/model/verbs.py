@@ -90,6 +90,8 @@ class Verbs(Looking):
         """Why a failed task is refused, whatever comes back with it."""
         try:
             self._refuse_unapproved([task])
+            if _was_lost_once(task):
+                raise Refused(Reason.SECOND)
             if by := [edge.source.key for edge in task.into if skips(edge)]:
                 raise Refused(Reason.BLOCKED, *by)
             if by := [one.key for one in self._superseders(task.run, task.key.inside, bool(task.attempts))]:
@@ -141,6 +143,8 @@ class Verbs(Looking):
                 raise Refused(Reason.STATE, task.root.key)
         if by := [edge.source.key for task in tasks for edge in task.into if skips(edge)]:
             raise Refused(Reason.BLOCKED, *by)
+        if not from_start and any(map(_was_lost_once, tasks)):
+            raise Refused(Reason.SECOND)
         reopened, stay = self._judge_again(tasks)
         again = [*tasks, *reopened]
         if not force:
@@ -182,7 +186,8 @@ class Verbs(Looking):
         if any(task.state is State.RUNNING for task in part):
             raise Refused(Reason.STATE)
         once = [task for task in part if task.definition.poll or task.definition.on_lost == "fail"]
-        if not from_start and any(task.state in (State.COMPLETED, State.DEFERRED) for task in once):
+        done = (State.COMPLETED, State.DEFERRED)
+        if not from_start and any(task.state in done or _was_lost_once(task) for task in once):
             raise Refused(Reason.SECOND)
         superseded = [task for task in part if task.cause is Cause.SUPERSEDED and task.superseded_by not in part]
         if superseded and not force:
@@ -373,6 +378,13 @@ class Verbs(Looking):
         if not is_done:
             raise refusals[0] if refusals else Refused(Reason.NOTHING)
         return self._follow(before)
+
+
+def _was_lost_once(task: Task) -> bool:
+    """Whether the command of a task is meant to run once and was lost: nobody knows whether it has
+    done its work.
+    """
+    return task.losses > 0 and not task.polls and task.definition.on_lost == "fail"
 
 
 def concerns(verb: str, task: Task) -> bool:

@@ -134,7 +134,7 @@ def test_a_lost_attempt_to_send_says_that_nothing_is_known() -> None:
     found = deposit("vault", tasks(package=a_task("package", "completed", YES), send=a_task("send", "failed", lost)))
     assert found.status == "FAILED"
     assert found.message == (
-        "it is not known whether vault has it (its task manager died): `arkqueue retry deposits@1.2/send/vault` asks before it sends"
+        "it is not known whether vault has it (its task manager died): `arkqueue retry deposits@1.2/send/vault --from-start` asks before it sends"
     )
 
 

@@ -115,7 +115,8 @@ def _why_it_failed(target: str, task: Mapping[str, Any]) -> str:
     ended = [one for one in task["history"] if one["end"]]
     if task["name"] == "send" and ended and ended[-1]["end"] != "exited" and ended[-1]["started_at"]:
         lost = ended[-1]["message"] or ended[-1]["end"]
-        return f"it is not known whether {target} has it ({lost}): `arkqueue retry {task['full_name']}` asks before it sends"
+        again = f"arkqueue retry {task['full_name']}" + (" --from-start" if ended[-1]["end"] == "lost" else "")
+        return f"it is not known whether {target} has it ({lost}): `{again}` asks before it sends"
     said = _message(ended[-1]) if ended else ""
     if task["state"] == "canceled":
         return (task["why"] or "canceled") + (f", after: {said}" if said else "")

@@ -27,6 +27,8 @@ class Remedy:
 _VERBS: Final[dict[tuple[str, ...], tuple[str, str]]] = {
     ("retry",): ("retry", "Retry"),
     ("retry", "--force"): ("retry", "Retry"),
+    ("retry", "--from-start"): ("retry", "Retry"),
+    ("retry", "--force", "--from-start"): ("retry", "Retry"),
     ("skip",): ("skip", "Waive"),
     ("skip", "--as-completed"): ("skip-as-completed", "Count as completed"),
     ("release",): ("release", "Release"),
@@ -63,8 +65,8 @@ def remedies_of(commands: Sequence[str], name: str) -> list[Remedy]:
         if (verb, *options) == ("resume", "--all") and not things:
             found.append(Remedy("resume-all", "", "Resume everything", "resume-all"))
         elif things and (known := _VERBS.get((verb, *options))):
-            # The button sends the plain command. If this needs force, the refusal offers it with
-            # its consequences.
+            # The button sends the plain command. If this needs an option, the refusal offers it
+            # with its consequences.
             found.append(Remedy(known[0], things[0], _words(known[1], things[0], name)))
         elif things and (acts := _ACTS.get((verb, *options))):
             found.append(Remedy(acts[0], things[0], f"{acts[1]} {things[0]}", acts[0]))

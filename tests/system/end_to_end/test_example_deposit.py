@@ -625,7 +625,7 @@ def test_a_killed_server_between_the_remotes_yes_and_its_record_deposits_nothing
     assert failed.copy is None
     assert deposits.task(id, "send/theses")["state"] == "failed"
     asked = repository.overview()["asked"]["workflow"]
-    deposits.arkqueue("retry", deposits.name(id, "*/theses"))
+    deposits.arkqueue("retry", deposits.name(id, "*/theses"), "--from-start")
     deposits.until(id, "theses", "SUBMITTED", "inreview")
     assert (
         "already, from an earlier attempt: not sent again"

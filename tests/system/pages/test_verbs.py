@@ -15,7 +15,7 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Conflict
 from arkqueue.keeping import AGED
 from arkqueue.logs import Logs
-from arkqueue.model import RunId, Stream
+from arkqueue.model import End, RunId, Stream
 from arkqueue.names import EVERY_TASK, task_in_run
 from arkqueue.queue import claim, holds
 from arkqueue.queue.tokens import Scope
@@ -349,6 +349,17 @@ def test_a_command_that_would_run_a_second_time_is_offered_as_that(operator: htt
     confirm(operator, shown)
     assert archive.state("mint@3") == "ready"
     assert archive.state("deposit@3") == "waiting"
+
+
+def test_the_retry_of_a_lost_command_is_offered_as_what_it_is(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"deposit": "on_lost: fail"})
+    archive.end("deposit@3", None, End.LOST)
+    refused = press(operator, "/papers@3/deposit", "papers@3/deposit", "retry")
+    assert "find out whether it has done its work" in said(refused, 409)
+    shown = offered(operator, refused, "from_start")
+    assert archive.state("deposit@3") == "failed"
+    confirm(operator, shown)
+    assert archive.state("deposit@3") == "ready"
 
 
 def test_a_release_shows_what_is_out_of_date_and_waives_it_where_it_is_told_to(
