@@ -60,6 +60,10 @@ PAUSE_AFTER_ERROR = 10.0
 """Seconds until the queue manager tries again to plan a backfill after an error."""
 
 
+NO_LIST = "No commit changes an old revision. Delete this run to leave its revision out; or commit another `foreach` or `key` for the task, and make the run again"
+"""The remedy for a run of a backfill without its list."""
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """Lists that have to be read at a revision (its id) for a run of a backfill. ``definitions``:
@@ -253,7 +257,8 @@ def _plan_run(graph: Graph, fill: Any, revision: int, lists: Lists | None, asked
     given: dict[str, Any] = {"names": fill.tasks, "without": fill.without, "part": part}
     if lists is not None:
         if lists.fault and asked is None:
-            return store_failed(graph, revision, Trigger.MANUAL, lists.fault, fill.by, fill.id)
+            reason = f"{lists.fault}. {NO_LIST}"
+            return store_failed(graph, revision, Trigger.MANUAL, reason, fill.by, fill.id)
         if lists.fault:
             (row,) = graph.rows("revision_at", revision=revision)
             here = str(name_of(row.archive, row.number, branch=row.branch, main=row.main))

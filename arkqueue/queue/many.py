@@ -224,10 +224,9 @@ def _nothing(session: Session, run: Any, nothing: str, remedy: str) -> Conflict:
     if run.backfill_id is None:
         return Conflict(run_name(run), nothing, f"It could not start: arkqueue show {run_name(run)}")
     (fill,) = session.rows("backfill", backfill=run.backfill_id)
-    again = backfill_command(fill, run.number, run.number)
-    return Conflict(
-        run_name(run), f"{nothing}, as it could not start", f"Correct its fault, then make it again: {again}"
-    )
+    here, again = run_name(run), backfill_command(fill, run.number, run.number)
+    remedy = f"To leave its revision out: arkqueue delete {here}. To make it again, without its fault: {again}"
+    return Conflict(here, f"{nothing}, as it could not start: arkqueue show {here}", remedy)
 
 
 def _runs(row: Any) -> bool:

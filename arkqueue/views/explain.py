@@ -525,7 +525,7 @@ def _explain_run(session: Session, run: RunId, name: Name, seen: Sequence[Archiv
     if row.deleted_at is not None:
         return _deleted(name)
     if row.faults:
-        reason = faults(row.faults, str(name), _again(session, row))
+        reason = faults(row.faults, str(name), _without_or_again(session, row))
         return _explanation(str(name), None, [reason, *fires_left_out(session, row, run, is_open=False)])
     if row.planned is not None:
         return _explanation(str(name), None, [being_planned(row)])
@@ -552,13 +552,15 @@ def _deleted(name: Name) -> Explanation:
     return _explanation(str(name), None, [Reason(kind=Why.CANCELED, text="It was deleted.", commands=[undelete])])
 
 
-def _again(session: Session, run: Any) -> str:
-    """The command that makes a failed run of a backfill again; empty for other runs."""
+def _without_or_again(session: Session, run: Any) -> list[str]:
+    """The commands that leave the revision of a failed run out of its backfill, and that make the
+    run again; empty for other runs.
+    """
     if run.backfill_number is None:
-        return ""
+        return []
     (found,) = session.rows("backfills_of", archive=run.archive_id, number=run.backfill_number, most=1)
     (fill,) = session.rows("backfill", backfill=found.id)
-    return backfill_command(fill, run.number, run.number)
+    return [f"arkqueue delete {run_name(run)}", backfill_command(fill, run.number, run.number)]
 
 
 def _explain_item(session: Session, run: RunId, name: Name, seen: Sequence[ArchiveId] | None) -> Explanation:
@@ -671,7 +673,7 @@ def _left_out(session: Session, place: Place, name: Name) -> Explanation:
     (workflow,) = session.rows("workflow_at", revision=place.id)
     run = str(replace(name, task=None, item=""))
     if row.faults:
-        return _explanation(str(name), None, [faults(row.faults, run, _again(session, row))])
+        return _explanation(str(name), None, [faults(row.faults, run, _without_or_again(session, row))])
     definition = next((from_json(task) for task in workflow.tasks if task["name"] == name.task), None)
     if definition is None or (definition.foreach and name.task in own_names(session, place, row.run)):
         raise no_task(session, place, name)

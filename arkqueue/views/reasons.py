@@ -147,10 +147,8 @@ class Around:
         return task_names(self.session, tasks)
 
 
-def faults(faults: Sequence[dict[str, Any]], run: str, again: str = "") -> Reason:
-    """The reason that a run could not start. ``again``: the command that makes it again, if there
-    is one.
-    """
+def faults(faults: Sequence[dict[str, Any]], run: str, helps: Sequence[str]) -> Reason:
+    """The reason that a run could not start. ``helps``: the commands that help."""
     first = faults[0]
     path = name_visible(first["path"])
     where = f"{path}:{first['line']}:{first['column']}" if first["line"] else path
@@ -159,7 +157,7 @@ def faults(faults: Sequence[dict[str, Any]], run: str, again: str = "") -> Reaso
         text = f"The run could not start: {first['message'].rstrip('.')}."
     else:
         text = f"The workflow files of this revision have faults, so that it has no tasks: {where}: {first['message']}{more}."
-    return Reason(kind=Why.FAULTS, text=text, commands=[f"arkqueue show {run}", *([again] if again else [])])
+    return Reason(kind=Why.FAULTS, text=text, commands=[f"arkqueue show {run}", *helps])
 
 
 def fires_left_out(session: Session, row: Any, run: int, *, is_open: bool) -> list[Reason]:

@@ -355,9 +355,20 @@ def test_a_list_that_is_faulty_fails_the_run_of_its_revision_and_is_refused_at_t
     assert backfill.plan(session, lambda *_: [read(wanted[0], fault="items.txt: is not there")]) == 0.0
     assert [run.full_name for run in shown(archive, id).failed] == ["papers@3.2"]
     again = "arkqueue trigger papers --from 3 --to 3 thumbs"
-    with pytest.raises(Conflict, match=f"papers@3.2: has no task to retry, as it could not start.*{again}"):
-        many.retry_run(session, RunId(archive.run_id(3, 2)), "ann")
-    assert explain_name(session, "papers@3.2").commands == ["arkqueue show papers@3.2", again]
+    failed = RunId(archive.run_id(3, 2))
+    with pytest.raises(
+        Conflict, match=f"papers@3.2: has no task to retry, as it could not start.*delete papers@3.2.*{again}"
+    ):
+        many.retry_run(session, failed, "ann")
+    told = explain_name(session, "papers@3.2")
+    assert (
+        "items.txt: is not there. No commit changes an old revision. Delete this run to leave its revision out"
+        in told.text
+    )
+    assert told.commands == ["arkqueue show papers@3.2", "arkqueue delete papers@3.2", again]
+    deletion.delete_run(session, failed, "ann")
+    assert not shown(archive, id).failed
+    deletion.undelete_run(session, failed, "ann")
     anew = backfill.wanted_first(session, BranchId(archive.branches[""].id), 3, ["thumbs"])
     assert anew is not None
     fill(archive, 3, 3, lists=read(anew, "a"))
