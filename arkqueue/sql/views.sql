@@ -460,7 +460,7 @@ from near join task t on t.id = near.id left join attempt a on a.id = t.attempt_
 -- name: edges_into
 -- The tasks that some tasks wait for, or have waited for, and whether each edge is of the kind
 -- `depends`.
-select e.target, e.source, e.met, e.kind = 'depends' as is_depends from edge e where e.target = any(%(tasks)s) and e.kind <> 'cancels';
+select e.target, e.source, e.met, e.kind = 'depends' as is_depends from edge e where e.target = any(%(tasks)s) and e.kind not in ('cancels', 'stopping');
 
 -- name: names_among
 -- The names of some tasks, if they are in some runs.
@@ -529,7 +529,7 @@ order by t.position, t.id;
 -- name: awaited
 -- For each of some waiting tasks, the first task that it waits for, and the number of such tasks.
 select e.target, min(e.source) as source, count(*)::int as n
-from edge e where e.target = any(%(tasks)s) and not e.met and e.kind <> 'cancels' group by e.target;
+from edge e where e.target = any(%(tasks)s) and not e.met and e.kind not in ('cancels', 'stopping') group by e.target;
 
 -- name: task_places
 -- The parts of the names of tasks.

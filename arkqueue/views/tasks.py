@@ -437,7 +437,7 @@ def _view(
         item=row.item,
         kind=_KINDS[row.kind],
         state=_STATES[row.state],
-        why=_why(row, root, superseded_by) or (_wait(row.id, awaited, names, behind) if awaited else ""),
+        why=_wait(row.id, awaited, names, behind) if awaited else _why(row, root, superseded_by),
         gate=row.gate,
         exclusive=row.exclusive,
         priority=row.priority,

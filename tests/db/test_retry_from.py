@@ -609,3 +609,23 @@ def test_a_task_in_line_for_a_lock_whose_source_passes_again_at_once_cancels_ane
     assert (archive.state("d@3"), archive.state("d@4")) == ("waiting", "waiting")
     retry_from(archive, "gate", number=4)
     assert (archive.state("d@3"), archive.state("d@4")) == ("canceled", "waiting")
+
+
+def test_a_task_that_has_canceled_before_says_whether_it_waits_for_a_source_or_for_what_it_cancels(
+    archive: AnArchive,
+) -> None:
+    files = {"a": "", "pdf": "depends: [a]\ncancels: [PREV]"}
+    archive.commit(files)
+    archive.run("a@2")
+    archive.claim("pdf@2")
+    archive.commit(files)
+    archive.run("a@3")
+
+    def why() -> str:
+        return tasks.task(archive.session, TaskId(archive.task("pdf@3"))).why
+
+    assert (archive.state("pdf@3"), why()) == ("waiting", "stopping what it cancels")
+    archive.end("pdf@2", end=End.STOPPED)
+    archive.run("pdf@3")
+    retry_from(archive, "a", number=3)
+    assert (archive.state("pdf@3"), why()) == ("waiting", "for papers@3/a")
