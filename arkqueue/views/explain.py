@@ -295,6 +295,9 @@ class _Task:
             helps = [undelete_command(rooted)] if is_deleted else self._timely(rooted, remedies(rooted, inside=True))
             commands = [] if lost else helps or [f"arkqueue explain {root}"]
             text = f"It was skipped because {root} {fate(rooted)}{', and ' + gone(rooted) if is_deleted else ''}.{lost}"
+            if helps and not is_deleted and (others := self._others_of_list(rooted)):
+                text += f" {others:,} more item{'s' * (others > 1)} of the list {'are' if others > 1 else 'is'} in the same state."
+                commands = [_of_whole_list(rooted, command) for command in helps]
             return Reason(kind=Why.SKIPPED, text=text, tasks=[root], commands=commands)
         if row.superseded_by is not None:
             canceler = names.get(row.superseded_by)
@@ -306,6 +309,13 @@ class _Task:
         return Reason(
             kind=Why.CANCELED, text=f"It was canceled{by}{when}.{lost}", commands=self._timely(row, remedies(row))
         )
+
+    def _others_of_list(self, root: Any) -> int:
+        """The number of further items that keep the task skipped, if it needs all of the root's list."""
+        if not root.item or self.row.item == root.item:
+            return 0
+        asked = {"run": root.run_id, "name": root.name, "state": root.state, "task": root.id}
+        return int(self.session.rows("others_of_list", **asked)[0].n)
 
     def _timely(self, row: Any, commands: list[str]) -> list[str]:
         """The commands for a task, such that they are accepted: a retry needs --force if later
@@ -590,6 +600,16 @@ def _explain_list(session: Session, run: RunId, task: str, seen: Sequence[Archiv
     if not telling:
         return _explanation(name, None, [Reason(kind=Why.COMPLETED, text="All of its items are settled.")])
     return _explanation(name, None, _reasons_of(session, telling, seen))
+
+
+def _of_whole_list(row: Any, command: str) -> str:
+    """A command for a task of a list, as a command for all items in the task's state. A retry means
+    the failed ones anyway.
+    """
+    name = task_name(row)
+    whole = shlex.quote(list_name(run_name(row), row.name))
+    is_default = row.state == State.FAILED and command.startswith("arkqueue retry ")
+    return command.replace(name, whole, 1) + ("" if is_default else f" --state {row.state}")
 
 
 def being_planned(run: Any) -> Reason:

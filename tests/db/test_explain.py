@@ -486,6 +486,20 @@ def test_was_skipped_because_of_its_root(session: Session) -> None:
     assert told.commands == ["arkqueue retry papers@2/a", "arkqueue skip papers@2/a --as-completed"]
 
 
+def test_was_skipped_because_of_several_items_of_a_list(session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"pack": "foreach: [x, y, z]", "index": "depends: [pack]"})
+    archive.fail("pack/x@2", "pack/y@2")
+    archive.run("pack/z@2")
+    told = why(archive, "index@2")
+    assert "It was skipped because papers@2/pack/x failed" in told.text
+    assert "1 more item of the list is in the same state." in told.text
+    every = "'papers@2/pack/*'"
+    assert told.commands == [f"arkqueue retry {every}", f"arkqueue skip {every} --as-completed --state failed"]
+    control.skip(session, archive.task("pack/y@2"), "ann", as_completed=True)
+    assert why(archive, "index@2").commands[0] == "arkqueue retry papers@2/pack/x"
+
+
 def test_was_skipped_because_its_root_was_superseded(session: Session) -> None:
     archive = an_archive(session)
     for _ in range(2):
