@@ -430,6 +430,30 @@ select t.id, t.kind, t.state from task t
 where t.run_id = %(run)s and not t.deleted and (t.settled_at is null and t.kind <> 'gate' or t.state in ('failed', 'rejected') and not t.waived)
 order by t.position, t.id limit %(limit)s;
 
+-- name: held_to_judge
+-- The held tasks of some runs; at most `limit` of each run.
+select of.id, of.run_id from unnest(%(runs)s::bigint[]) r(id) cross join lateral (
+    select t.id, t.run_id from task t
+    where t.archive_id = %(archive)s and t.run_id = r.id and t.state = 'held' and not t.deleted limit %(limit)s) of;
+
+-- name: of_archive_to_judge
+-- The held tasks of an archive, and the failures that nobody waived; at most `limit` of each kind.
+(select t.id, t.state from task t join run on run.id = t.run_id
+ where t.archive_id = %(archive)s and t.state = 'held' and not t.deleted and run.deleted_at is null limit %(limit)s)
+union all
+(select t.id, t.state from task t join run on run.id = t.run_id
+ where t.archive_id = %(archive)s and t.state = 'failed' and not t.waived and not t.deleted and run.deleted_at is null limit %(limit)s);
+
+-- name: one_of_each_list
+-- The first item of each list of a run.
+with recursive list(position, id) as (
+    (select t.position, t.id from task t where t.run_id = %(run)s and t.item_id is not null order by t.position, t.id limit 1)
+    union all
+    select next.position, next.id from list cross join lateral (
+        select t.position, t.id from task t where t.run_id = %(run)s and t.item_id is not null and t.position > list.position
+        order by t.position, t.id limit 1) next)
+select id from list;
+
 -- name: states_around
 -- The states of the unsettled tasks of an archive and of all tasks of a run, before a person acts
 -- on them; at most `limit` tasks.
@@ -1238,12 +1262,19 @@ group by a.name order by max(t.run_id) desc;
 -- name: held_together
 -- The holds of whole archives, backfills and imports (by whom, and why) that still hold tasks which
 -- wait only for a release, with the number of tasks that each holds; the newest runs first.
-select a.name as archive, h.by, h.note, count(*) as tasks,
-       max({part held_backfill}) as backfill
-from task t join run on run.id = t.run_id join archive a on a.id = t.archive_id join deed h on h.id = t.hold_id
-where t.state = 'held' and run.deleted_at is null and a.removed_at is null and a.hold_id is null and {part of_many}
-  and (%(archives)s::bigint[] is null or t.archive_id = any(%(archives)s))
-group by a.id, h.id having bool_or(t.unmet = 0) order by max(t.run_id) desc limit %(most)s;
+-- `may_be_guarded`, in an archive that guards tasks: one of the tasks for each name and each author
+-- of a revision.
+select of.archive, of.by, of.note, sum(of.tasks)::bigint as tasks, max(of.backfill) as backfill,
+       coalesce(array_agg(of.one) filter (where of.has_guards), '{}') as may_be_guarded
+from (select a.id, a.name as archive, h.id as hold, h.by, h.note, g.has_guards, count(*) as tasks, min(t.id) as one,
+             bool_or(t.unmet = 0) as is_next, max(t.run_id) as newest, max({part held_backfill}) as backfill
+      from task t join run on run.id = t.run_id join archive a on a.id = t.archive_id join deed h on h.id = t.hold_id
+      cross join lateral (select coalesce(a.settings->'require_approval', '[]') <> '[]' as has_guards) g
+      left join revision r on r.id = run.revision_id and g.has_guards
+      where t.state = 'held' and run.deleted_at is null and a.removed_at is null and a.hold_id is null and {part of_many}
+        and (%(archives)s::bigint[] is null or t.archive_id = any(%(archives)s))
+      group by a.id, h.id, g.has_guards, case when g.has_guards then t.name end, r.author) of
+group by of.id, of.archive, of.hold, of.by, of.note having bool_or(of.is_next) order by max(of.newest) desc limit %(most)s;
 
 -- name: completed_places
 -- The highest revision at which each task of a branch has completed.

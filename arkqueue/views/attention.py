@@ -123,13 +123,15 @@ class FailuresOfBackfill:
 @dataclass(frozen=True, slots=True)
 class HeldTogether:
     """The tasks that one hold of an archive, a backfill or an import holds. ``full_name``: the
-    archive or the backfill. ``by``, ``reason``: who held them, and why.
+    archive or the backfill. ``by``, ``reason``: who held them, and why. ``may_be_guarded``: if the
+    archive guards tasks, the id of one task for each name and each author of a revision.
     """
 
     full_name: str
     by: str
     reason: str
     tasks: int
+    may_be_guarded: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +236,7 @@ def _hanging(row: Any, task: TaskView | None) -> Hanging | None:
 
 def _held_together(row: Any) -> HeldTogether:
     name = backfill_name(row.archive, row.backfill) if row.backfill else row.archive
-    return HeldTogether(name, row.by, row.note, row.tasks)
+    return HeldTogether(name, row.by, row.note, row.tasks, row.may_be_guarded)
 
 
 def faulty_at_head(session: Session, branch: BranchId) -> RunView | None:

@@ -51,8 +51,9 @@ class Need:
     ``name``, with ``--force`` if ``force``; `RESUME_LOCK` for a lock; empty: a person has to read
     more first. ``command``: the command line.
 
-    ``task``: the id of the task, if it is one. ``count``: the number of tasks, runs or backfills for which it stands. ``query``: the query of
-    the page that lists them. ``at``: the moment whose age ``text`` has.
+    ``tasks``: the ids of the tasks that a guard may protect from the remedy. ``count``: the number of
+    tasks, runs or backfills for which it stands. ``query``: the query of the page that lists them.
+    ``at``: the moment whose age ``text`` has.
     """
 
     state: str
@@ -64,7 +65,7 @@ class Need:
     count: int = 1
     query: str = ""
     at: datetime | None = None
-    task: int | None = None
+    tasks: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,9 +240,9 @@ def _of_manager(manager: TaskManagerView) -> list[Fault]:
     return found
 
 
-def _need(state: str, name: str, text: str, verb: str, *, force: bool = False, task: int | None = None) -> Need:
+def _need(state: str, name: str, text: str, verb: str, *, force: bool = False, tasks: Sequence[int] = ()) -> Need:
     command = f"arkqueue {verb} {shlex.quote(name)}{' --force' if force else ''}"
-    return Need(state, name, text, verb, force, command, task=task)
+    return Need(state, name, text, verb, force, command, tasks=tasks)
 
 
 def _of_archive(archive: ArchiveView) -> list[Need]:
@@ -285,10 +286,10 @@ def _failure(task: TaskView, line: str, *, is_late: bool, explains: bool) -> Nee
     if task.kind == TaskKind.REPORT or explains:
         return Need("failed", task.full_name, text, command=f"arkqueue explain {shlex.quote(task.full_name)}")
     if task.state is State.REJECTED:  # a retry is refused
-        return _need("failed", task.full_name, text, "skip", task=task.id)
+        return _need("failed", task.full_name, text, "skip", tasks=[task.id])
     if is_late:
         text += " · later revisions have already run"
-    return _need("failed", task.full_name, text, "retry", force=is_late, task=task.id)
+    return _need("failed", task.full_name, text, "retry", force=is_late, tasks=[task.id])
 
 
 def _failed_in(backfill: FailuresOfBackfill) -> Need:
@@ -297,14 +298,15 @@ def _failed_in(backfill: FailuresOfBackfill) -> Need:
 
 
 def _held(task: TaskView) -> Need:
-    return _need("held", task.full_name, f"is held {task.why}".strip(), "release", task=task.id)
+    return _need("held", task.full_name, f"is held {task.why}".strip(), "release", tasks=[task.id])
 
 
 def _held_together(one: HeldTogether) -> Need:
     tasks = "1 task is" if one.tasks == 1 else f"{one.tasks:,} tasks are"
     text = f"{tasks} held by {one.by}{f': {one.reason}' if one.reason else ''}"
     whole = "" if "@" in one.full_name else " --all"
-    return Need("held", one.full_name, text, "release", command=f"arkqueue release {shlex.quote(one.full_name)}{whole}")
+    command = f"arkqueue release {shlex.quote(one.full_name)}{whole}"
+    return Need("held", one.full_name, text, "release", command=command, tasks=one.may_be_guarded)
 
 
 def _hanging(one: Hanging) -> Need:
@@ -317,4 +319,4 @@ def _hanging(one: Hanging) -> Need:
         command = f"arkqueue explain {shlex.quote(task.full_name)}"
         return Need("running", task.full_name, text, command=command, at=one.seen_at)
     text = f"runs{where} for {took(task.started_at)}, and takes about {in_clock(one.usual or 0)} usually"
-    return _need("running", task.full_name, text, "restart", task=task.id)
+    return _need("running", task.full_name, text, "restart", tasks=[task.id])

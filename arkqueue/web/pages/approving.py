@@ -4,14 +4,17 @@ shows their buttons, so that no button leads to a certain refusal.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from arkqueue.model import RunId, TaskKind
 from arkqueue.queue.guards import unapproved
-from arkqueue.states import State
+from arkqueue.states import RunState, State
+from arkqueue.views.archives import ArchiveView
 from arkqueue.views.needs import Need
+from arkqueue.views.tasks import TaskView
+from arkqueue.web.pages.grid import Row
 from arkqueue.web.pages.visitor import Visitor
 
 NEEDS_APPROVAL: Final = frozenset(
@@ -58,22 +61,82 @@ def refused_on_run(visitor: Visitor, run: RunId) -> dict[str, Refusal]:
     if not visitor.may_act:
         return {}
     rows = visitor.caller.session.rows("open_or_failed_of_run", run=run, limit=MOST_JUDGED)
-    refused = refusals_for(visitor, [row.id for row in rows])
+    return refused_verbs(rows, refusals_for(visitor, [row.id for row in rows]))
+
+
+def refused_verbs(tasks: Sequence[Any], refused: Mapping[int, Refusal]) -> dict[str, Refusal]:
+    """The verbs that are refused for every one of some tasks on which they act."""
     found = {}
     for verb, states in _CONCERNED.items():
         concerned = [
-            row.id for row in rows if row.state in states and (row.kind == TaskKind.ORDINARY or verb == "release")
+            task.id for task in tasks if task.state in states and (task.kind == TaskKind.ORDINARY or verb == "release")
         ]
-        if concerned and all(task in refused for task in concerned):
-            found[verb] = refused[concerned[0]]
+        if why := _why_none(concerned, refused):
+            found[verb] = why
     return found
 
 
-def refused_needs(visitor: Visitor, needs: Iterable[Need]) -> dict[int, Refusal]:
-    """The tasks among needs of any archives whose remedy is refused."""
-    by_scope: dict[object, tuple[Visitor, list[int]]] = {}
+def refused_list(items: Sequence[TaskView], refused: Mapping[int, Refusal]) -> dict[str, Refusal]:
+    """The verbs that are refused for a list. ``items``: some of its items. All have the same name and
+    revision, so their verdict stands for the others.
+    """
+    why = _why_none([item.id for item in items], refused)
+    return dict.fromkeys([*_CONCERNED, "delete"], why) if why else {}
+
+
+def refused_deletion(
+    visitor: Visitor, barred: Mapping[int, Refusal], run: RunId | None = None, verb: str = "delete"
+) -> dict[str, Refusal]:
+    """The verb that deletes or undeletes a run or an item, if one of its tasks is guarded. ``barred``: the
+    refused ones among its tasks. ``run``: if these are not all of its tasks; one item of each list
+    is judged, too.
+    """
+    if not barred and run is not None and visitor.may_act:
+        lists = visitor.caller.session.rows("one_of_each_list", run=run)
+        barred = refusals_for(visitor, [row.id for row in lists])
+    return {verb: next(iter(barred.values()))} if barred else {}
+
+
+@dataclass(frozen=True, slots=True)
+class OfGrid:
+    """The refused buttons of a grid. ``cells``: the tasks whose retry is refused. ``runs``: the runs
+    whose release is refused. ``archive``: the verbs that are refused for the whole archive.
+    """
+
+    cells: Mapping[int, Refusal] = field(default_factory=dict)
+    runs: Mapping[int, Refusal] = field(default_factory=dict)
+    archive: Mapping[str, Refusal] = field(default_factory=dict)
+
+
+def refused_in_grid(visitor: Visitor, archive: ArchiveView, rows: Sequence[Row]) -> OfGrid:
+    """The refused buttons of a grid. An archive without guards costs nothing."""
+    settings, session = archive.settings, visitor.caller.session
+    if not (settings.require_approval or settings.workflow_authors) or not visitor.may_act:
+        return OfGrid()
+    cells = [cell.task.id for row in rows for cell in row.cells if cell is not None and cell.retry]
+    runs = [row.run.id for row in rows if row.run.state is RunState.HELD]
+    held, of_archive = session.rows_of(
+        ("held_to_judge", {"archive": archive.id, "runs": runs, "limit": MOST_JUDGED}),
+        ("of_archive_to_judge", {"archive": archive.id, "limit": MOST_JUDGED}),
+    )
+    refused = refusals_for(visitor, {*cells, *(row.id for row in [*held, *of_archive])})
+    of_runs = {run: why for run in runs if (why := _why_none([row.id for row in held if row.run_id == run], refused))}
+    states = {"release": State.HELD, "retry": State.FAILED}
+    whole = {verb: _why_none([row.id for row in of_archive if row.state == of], refused) for verb, of in states.items()}
+    return OfGrid(refused, of_runs, {verb: why for verb, why in whole.items() if why})
+
+
+def refused_needs(visitor: Visitor, needs: Sequence[Need]) -> list[Refusal | None]:
+    """For each of some needs of any archives, why its remedy is refused."""
+    by_scope: dict[object, tuple[Visitor, set[int]]] = {}
     for need in needs:
-        if need.task is not None and need.verb in NEEDS_APPROVAL:
+        if need.tasks and need.verb in NEEDS_APPROVAL:
             there = visitor.at(need.name)
-            by_scope.setdefault((there.may_act, there.caller.approver), (there, []))[1].append(need.task)
-    return {task: why for there, tasks in by_scope.values() for task, why in refusals_for(there, tasks).items()}
+            by_scope.setdefault((there.may_act, there.caller.approver), (there, set()))[1].update(need.tasks)
+    refused = {task: why for there, tasks in by_scope.values() for task, why in refusals_for(there, tasks).items()}
+    return [_why_none(need.tasks, refused) for need in needs]
+
+
+def _why_none(tasks: Collection[int], refused: Mapping[int, Refusal]) -> Refusal | None:
+    """Why a verb acts on none of some tasks; None: it acts on one, or there is none."""
+    return next((refused[task] for task in tasks), None) if all(task in refused for task in tasks) else None

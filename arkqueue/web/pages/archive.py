@@ -26,6 +26,7 @@ from arkqueue.views.runs import ListedRun, RunPage, RunView, matching_runs, runs
 from arkqueue.views.search import query_of
 from arkqueue.views.submissions import for_submissions
 from arkqueue.web.pages.answer import HEADERS, Shown, asked, local, run_sentence, sent_path
+from arkqueue.web.pages.approving import OfGrid, refused_in_grid
 from arkqueue.web.pages.cells import heads_of, menu_of, parts_of
 from arkqueue.web.pages.drawing import MOST_DRAWN, drawn
 from arkqueue.web.pages.feeds import badge, feed
@@ -148,6 +149,7 @@ def _branch_shown(
     return {
         "archive": view,
         **_removal(visitor, view),
+        "_refused": refused_in_grid(visitor, view, grid.rows),
         "address": branch_name(name, named),
         "branch": named or next((b.name for b in view.branches if b.main), ""),
         "branches": present,
@@ -305,6 +307,7 @@ def _nothing_yet(visitor: Visitor, view: views.ArchiveView) -> dict[str, object]
     nothing: dict[str, object] = {
         "archive": view,
         **_removal(visitor, view),
+        "_refused": OfGrid(),
         "address": view.name,
         "branch": "",
         "branches": [],

@@ -25,7 +25,7 @@ from arkqueue.views.runs import run as show_run
 from arkqueue.views.tasks import TaskView
 from arkqueue.views.waits import tell_why_alone
 from arkqueue.web.pages.answer import Shown, asked
-from arkqueue.web.pages.approving import refusals_for, refused_on_run
+from arkqueue.web.pages.approving import refusals_for, refused_deletion, refused_list, refused_on_run, refused_verbs
 from arkqueue.web.pages.drawing import MOST_DRAWN, Picture, drawn
 from arkqueue.web.pages.folding import folded
 from arkqueue.web.pages.grid import words_of
@@ -74,6 +74,8 @@ def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict
     items = _items(visitor, request, id, view.full_name, lists if is_long else ())
     picture, boxes = _picture(visitor, view, numbers)
     tasks = [task for task in view.tasks if task.kind is not TaskKind.COMMIT]
+    barred = refusals_for(visitor, [task.id for task in [*tasks, *items["items"]]])
+    last = "undelete" if view.state is RunState.DELETED else "delete"
     return view, {
         "run": view,
         "_removal": removal,
@@ -85,7 +87,8 @@ def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict
         "_needs_retry": _needs_retry(view, lists),
         "lists": lists if is_long else [],
         **items,
-        "_barred": {} if is_over else refusals_for(visitor, [task.id for task in [*tasks, *items["items"]]]),
+        "_barred": barred,
+        "_refused_of_list": refused_list(items["items"], barred),
         "_may_hold": view.planned is not None or left_to_hold(view.counts) > 0,
         "_rare": [one for one in rare(visitor, view) if one[0] in OF_A_REMOVED or not removal],
         "deleted": deleted_items(caller.session, id, MOST_DELETED + 1) if visitor.may_administer else [],
@@ -94,7 +97,8 @@ def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict
         "_picture": picture,
         "_rows": rows_of,
         "_boxes": boxes,
-        "_refused": {} if is_over else refused_on_run(visitor, id),
+        "_refused": ({} if is_over else refused_on_run(visitor, id))
+        | refused_deletion(visitor, barred, id if is_long else None, last),
     }
 
 
@@ -156,6 +160,7 @@ def item(visitor: Visitor, request: Request, id: RunId, key: str) -> Shown:  # n
     """The tasks of one item."""
     caller = visitor.caller
     view = show_run(caller.session, caller.run(id), key)
+    barred = refusals_for(visitor, [task.id for task in view.tasks])
     return Shown(
         "item.html",
         {
@@ -167,6 +172,8 @@ def item(visitor: Visitor, request: Request, id: RunId, key: str) -> Shown:  # n
             "sentence": sentence_of_item(view.tasks),
             "_states": {task.state for task in view.tasks},
             "_again": again(view.tasks),
+            "_barred": barred,
+            "_refused": refused_verbs(view.tasks, barred) | refused_deletion(visitor, barred),
             "_rows": rows_of,
         },
     )

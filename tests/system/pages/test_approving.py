@@ -11,11 +11,12 @@ import pytest
 
 from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.db.session import Session
-from arkqueue.queue import archives, sign_ins, tokens
+from arkqueue.model import RunId
+from arkqueue.queue import archives, control, holds, sign_ins, tokens
 from arkqueue.queue.tokens import Scope
 from arkqueue.views.explain import explain
 from tests.builders import AnArchive, an_archive
-from tests.system.pages.conftest import Visitors, form_of, said
+from tests.system.pages.conftest import Visitors, form_of, press, said
 from tests.system.pages.test_verbs import verbs
 
 PAGES = ("/", "/papers@2", "/papers@2/publish")
@@ -91,3 +92,75 @@ def test_a_release_of_one_task_asks_why(visitor: Visitors, session: Session, arc
     assert archive.state("publish@2") == "ready"
     assert "released it" in said(browser.get("/papers@2/publish"))
     assert "proofread" in said(browser.get("/papers@2/publish"))
+
+
+def test_no_button_of_a_grid_leads_to_a_refusal(
+    visitor: Visitors, operator: httpx.Client, session: Session, archive: AnArchive
+) -> None:
+    archive.commit({"publish": "", "free": "hold: true"}, author="Ann <ann@example.org>")
+    archive.fail("publish@3")
+    every = ["release", "retry", "retry", "release"]  # two of the archive, one of run 3, one of run 2
+    assert SENT.findall(operator.get("/papers").text) == every
+    guard(archive)
+    shown = operator.get("/papers")
+    assert SENT.findall(shown.text) == ["release"]  # of the archive: publish stays held
+    assert re.search(r"<button [^>]*disabled[^>]*>Retry</button>", shown.text)
+    assert re.search(r"<button [^>]*disabled[^>]*>Release</button>", shown.text)
+    assert "token of scope approve" in shown.text
+    archive.cancel("free@3")
+    assert not SENT.search(operator.get("/papers").text)
+    assert re.search(r"<button [^>]*disabled[^>]*>Release 1</button>", operator.get("/papers").text)
+    assert SENT.findall(_as(visitor(), session).get("/papers").text) == every
+
+
+def test_a_hold_of_many_offers_no_release_that_is_refused(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"publish": "", "free": ""})
+    holds.hold_archive(archive.session, archive.id, "ann", "no disk")
+    holds.unhold(archive.session, archive.id, "ann")
+    release = re.compile(r'name="name" value="papers"><input [^>]*name="verb" value="release"')
+    guard(archive)
+    assert release.search(operator.get("/").text)  # free is not guarded
+    archive.cancel("free@3")
+    shown = operator.get("/")
+    assert not release.search(shown.text)
+    assert "1 task is held by ann: no disk · takes a token of scope approve" in said(shown)
+
+
+def test_bulk_buttons_and_the_page_of_an_item_are_judged(
+    visitor: Visitors, operator: httpx.Client, session: Session, archive: AnArchive
+) -> None:
+    archive.commit({"publish": "foreach: [a, b]", "check": "foreach: [a, b]"})
+    archive.fail("publish/a@3")
+    archive.run("publish/b@3", "check/a@3", "check/b@3")
+    pages, changes = ("/papers@3?list=publish", "/papers@3/*/a"), {"retry", "skip", "skip-as-completed", "delete"}
+    for page in pages:
+        assert changes <= verbs(operator.get(page)), page
+    guard(archive)
+    for page in pages:
+        shown = operator.get(page)
+        assert not changes & verbs(shown), page
+        assert "ask somebody with a token of scope approve" in said(shown)
+    assert "delete" in verbs(operator.get("/papers@3?list=check"))
+    approver = _as(visitor(), session)
+    for page in pages:
+        assert changes <= verbs(approver.get(page)), page
+
+
+@pytest.mark.parametrize("count", [2, 101])
+def test_a_run_with_a_guarded_task_is_neither_deleted_nor_undeleted(
+    visitor: Visitors, operator: httpx.Client, session: Session, archive: AnArchive, count: int
+) -> None:
+    archive.commit({"free": "", "publish": f"foreach: [{', '.join(map(str, range(count)))}]"})
+    control.cancel_run(session, RunId(archive.run_id(3)), "ann")
+    assert "delete" in verbs(operator.get("/papers@3"))
+    guard(archive)
+    shown = operator.get("/papers@3")
+    assert "delete" not in verbs(shown)
+    assert re.search(r"<button [^>]*disabled[^>]*>Delete</button>", shown.text)
+    assert "A task of this run is guarded by require-approval" in said(shown)
+    approver = _as(visitor(), session)
+    assert press(approver, "/papers@3", "papers@3", "delete").status_code == 303
+    guard(archive, not_author=True)
+    admin = visitor(Scope.ADMIN).get("/papers@3")
+    assert re.search(r"<button [^>]*disabled[^>]*>Undelete</button>", admin.text)
+    assert "your token or sign-in names no person" in said(admin)
