@@ -122,6 +122,11 @@ def backfill_command(fill: Any, first: int, last: int, *, force: bool = False) -
     return f"arkqueue trigger {fill.archive}{branch} --from {first} --to {last}{without}{forced} {' '.join(fill.tasks)}"
 
 
+def end_upload_command(archive: str, sender_id: str) -> str:
+    """The command that ends the upload of an id."""
+    return f"arkqueue submit {archive} --id {shlex.quote(sender_id)} --end-upload"
+
+
 def submission_name(archive: str, sender_id: str) -> str:
     """The name of the run of a submission, by its sender's id."""
     return str(Name(archive, f"{ID}{sender_id}"))

@@ -168,6 +168,11 @@ class Client:
         with self._answer("POST", path, body, {}, "application/json", headers, None, PATIENCE_FOR_PAYLOADS) as answer:
             return _json(self.url, answer)
 
+    def end_upload(self, path: str, headers: Mapping[str, str]) -> None:
+        """End an upload of attachments."""
+        with self._answer("DELETE", path, None, {}, "application/json", headers):
+            pass
+
     def send_piece(self, path: str, pieces: Iterable[bytes], length: int, offset: int) -> tuple[int, int]:
         """Append ``length`` bytes to an attachment, of which ``offset`` bytes have arrived. Returns
         the HTTP status, and the number of bytes that have arrived then.

@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -77,6 +77,7 @@ class _Submit(click.Command):
     type=click.Choice([str(kind) for kind in PayloadKind]),
     help="The format of the document (default: by the file's name; JSON for standard input).",
 )
+@click.option("--end-upload", is_flag=True, help="Submit nothing; end the upload that --id has, so that the id is free again.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Change nothing; judge the document, and show what would run.")
 @as_json
 @calls_server
@@ -90,6 +91,7 @@ def submit(
     hold: bool,
     attach: tuple[str, ...],
     kind: str | None,
+    end_upload: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -99,7 +101,15 @@ def submit(
     from standard input.
     """
     from arkqueue.cli.client import archive_path
+    from arkqueue.names import submission_name
 
+    path = archive_path(archive)
+    if end_upload:
+        if id is None or attach or dry_run or file != "-":
+            raise click.UsageError("--end-upload takes the archive and --id, and nothing else.")
+        client.end_upload(f"{path}/uploads", {"Idempotency-Key": _header(id)})
+        say(f"{visible(submission_name(archive, id))}: its upload has ended", err=True)
+        return
     if file == "-" and sys.stdin.isatty():
         raise click.UsageError("name a FILE, or send the document to standard input.")
     media_type = MEDIA_TYPES[_kind(file, kind)]
@@ -109,7 +119,6 @@ def submit(
         "hold": "true" if hold else None,
         "dry_run": "true" if dry_run else None,
     }
-    path = archive_path(archive)
     with _opened(file, is_read_twice=bool(attach)) as payload:
         if attach and dry_run:
             found = _tried(client, path, payload, media_type, id, attach, query)
@@ -174,7 +183,13 @@ def _with_attachments(
         files, upload = attaching.announce(client, path, headers, files)
     except Refused as refused:
         raise _said(refused) from None
-    found = _hand_in(client, path, payload, media_type, headers, query)
+    try:
+        found = _hand_in(client, path, payload, media_type, headers, query)
+    except Refused:
+        if upload["id"] is not None and not any(file["received"] for file in upload["attachments"]):
+            with suppress(Refused, Unreachable):
+                client.end_upload(f"{path}/uploads", headers)  # nothing has arrived, so the id is free again
+        raise
     if found is not None:
         return found
     try:

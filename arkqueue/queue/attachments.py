@@ -4,6 +4,7 @@ are removed (design 5.31; decision 25). `workspace.attachments` handles the file
     begin       declares the files of an id; for a known id it continues the upload
     goes_on     called before each piece, so that the upload does not count as abandoned
     is_there    all of a file has arrived, and its digest is right
+    end         ends an upload that nobody wants any more
     take        called by `submissions.submit`, in the transaction that makes the run
     unneeded    called by the task manager that has the folders
 
@@ -17,9 +18,9 @@ from dataclasses import dataclass
 from datetime import UTC
 
 from arkqueue.db.session import Session
-from arkqueue.errors import Conflict, InvalidPayload
+from arkqueue.errors import Conflict, InvalidPayload, NotFound
 from arkqueue.model import MOST_ATTACHMENTS, ArchiveId, Attachment, RunId, Unneeded
-from arkqueue.names import submission_name
+from arkqueue.names import end_upload_command, submission_name
 from arkqueue.queue.changes import change, change_in_turn
 from arkqueue.queue.graph import Graph
 from arkqueue.workflow.attachments import digest_of, misnamed
@@ -68,7 +69,7 @@ def begin(
         graph.do("forget_uploads", age=ABANDONED)
         for row in graph.rows("upload_named", archive=archive, sender=sender_id):
             if row.digest != digest:
-                remedy = f"Give it an id of its own, or end the other one: DELETE /api/v1/uploads/{row.id}"
+                remedy = f"Give it an id of its own, or end the other one: {end_upload_command(name, sender_id)}"
                 raise Conflict(here, f"is being uploaded with other attachments, since{_on(row.made_at)[3:]}", remedy)
             if row.store != store:
                 raise Conflict(here, "was begun at another server, which has its files", "Continue it there.")
@@ -112,6 +113,17 @@ def give_up(session: Session, upload: int) -> bool:
     upload is gone.
     """
     return bool(session.rows("give_up_upload", id=upload))
+
+
+def end(session: Session, archive: ArchiveId, name: str, sender_id: str) -> None:
+    """Give up the upload of an id. Raises Conflict if its run was made, and NotFound if the id has no
+    upload. ``name``: the archive's name.
+    """
+    here = submission_name(name, sender_id)
+    if not any(give_up(session, row.id) for row in session.rows("upload_named", archive=archive, sender=sender_id)):
+        if session.rows("submission_named", archive=archive, sender=sender_id):
+            raise Conflict(here, "was submitted, so its run has the attachments", "Delete or purge the run.")
+        raise NotFound(here, "has no upload: none was begun, or nobody continued it for a day")
 
 
 def take(graph: Graph, upload: int, run: int) -> None:

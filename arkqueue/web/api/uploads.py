@@ -31,7 +31,7 @@ from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.errors import Busy, Conflict, Invalid, NotFound
 from arkqueue.model import ArchiveId, Attachment
-from arkqueue.names import submission_name
+from arkqueue.names import end_upload_command, submission_name
 from arkqueue.queue import attachments as queue
 from arkqueue.queue.claim import installation
 from arkqueue.queue.submissions import Upload
@@ -192,11 +192,10 @@ class Uploads:
         """Raise Conflict if attachments of an id are being uploaded: a submission without them
         would lose them.
         """
-        for row in self.session.rows("upload_named", archive=archive, sender=sender_id) if sender_id else ():
-            remedy = (
-                f"Submit it with them (--attach, or ?attachments=true), or end that: DELETE /api/v1/uploads/{row.id}"
-            )
-            raise Conflict(submission_name(name, sender_id or ""), "has attachments that are being uploaded", remedy)
+        if sender_id and self.session.rows("upload_named", archive=archive, sender=sender_id):
+            end = end_upload_command(name, sender_id)
+            remedy = f"Submit it with them (--attach, or ?attachments=true), or end their upload: {end}"
+            raise Conflict(submission_name(name, sender_id), "has attachments that are being uploaded", remedy)
 
     async def in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
         """Run ``work`` on files, in one of the threads that are only for that."""
@@ -232,6 +231,14 @@ def uploads_of(request: Request) -> Uploads:
 
 # Which files
 
+SenderId = Annotated[str | None, Header(description="the id that the submission is to have")]
+
+
+def _sender_id(key: str | None) -> str:
+    if (sender_id := sender_id_of(key)) is None:
+        raise Invalid("the request", "has no id", "Send the header Idempotency-Key.")
+    return sender_id
+
 
 @begin_router.post("", status_code=201)
 def begin_upload(
@@ -239,15 +246,13 @@ def begin_upload(
     response: Response,
     name: str,
     body: NewUpload,
-    idempotency_key: Annotated[str | None, Header(description="the id that the submission is to have")] = None,
+    idempotency_key: SenderId = None,
 ) -> UploadView:
     """Declare the files of a submission. 201: the upload was begun. 200: the id already has these
     files, and the upload continues. An upload that nobody continues for a day is removed.
     """
     caller = admit(request, Scope.OPERATE)
-    archive = caller.archive(name)
-    if (sender_id := sender_id_of(idempotency_key)) is None:
-        raise Invalid("the request", "has no id", "Send the header Idempotency-Key.")
+    archive, sender_id = caller.archive(name), _sender_id(idempotency_key)
     uploads = uploads_of(request)
     store = uploads.store()
     files = [Attachment(file.name, file.size, file.digest) for file in body.attachments]
@@ -271,6 +276,15 @@ def begin_upload(
     uploads.folders.make(begun.folder)
     response.headers["Location"] = f"/api/v1/uploads/{begun.id}"
     return _view(caller, uploads, _upload(caller, begun.id))
+
+
+@begin_router.delete("", status_code=204)
+def end_upload_of_id(request: Request, name: str, idempotency_key: SenderId = None) -> None:
+    """End the upload of an id that has made no run. Its received bytes are removed soon after, and the
+    id is free again.
+    """
+    caller = admit(request, Scope.OPERATE)
+    queue.end(caller.session, caller.archive(name), name, _sender_id(idempotency_key))
 
 
 @router.get("/{id}")

@@ -169,6 +169,39 @@ def test_a_command_that_gives_up_says_how_to_continue(
     assert arkqueue("logs", f"{made}/check").out == "./file\n./other\n{}\n"
 
 
+def test_a_refused_document_leaves_its_id_free_and_an_upload_can_be_ended(
+    shared: Installation, archives: Archives, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    papers = archives(shared)
+    papers.commit(tasks({"check": FILES["check"]}))
+    papers.wait_for_run(2)
+    batch, file = tmp_path / "batch.json", tmp_path / "file"
+    batch.write_text("{")
+    file.write_bytes(b"wrong")
+
+    def submit(*words: str | Path, code: int = 0) -> str:
+        return shared("submit", papers.name, *words, "--id", "m5", code=code).err
+
+    assert "1 fault" in submit(batch, "--attach", file, code=2)
+    file.write_bytes(b"right")
+    send = attach.send
+
+    def cut_off(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    batch.write_text("{}")
+    monkeypatch.setattr(attach, "send", cut_off)
+    assert "To continue: the same command" in submit(batch, "--attach", file, code=130)
+    monkeypatch.setattr(attach, "send", send)
+    end = f"arkqueue submit {papers.name} --id m5 --end-upload"
+    assert end in submit(batch, code=1)
+    assert "takes the archive and --id" in submit(batch, "--end-upload", code=2)
+    assert submit("--end-upload") == f"{papers.name}@id:m5: its upload has ended\n"
+    assert "has no upload" in submit("--end-upload", code=1)
+    submit(batch)
+    papers.wait_for_run(2, run=2)
+
+
 def test_a_web_process_beside_no_task_manager_says_so(
     installations: Installations, archives: Archives, tmp_path: Path
 ) -> None:

@@ -144,6 +144,22 @@ def test_an_id_has_one_set_of_files(operator: httpx.Client) -> None:
     problem(submit(operator, "[]", attachments="true"), 422, "has attachments and no id")
 
 
+def test_an_upload_that_nobody_wants_is_ended_by_its_id(operator: httpx.Client, archive: AnArchive) -> None:
+    begun, id = begin(operator, a=b"12"), {"Idempotency-Key": "x"}
+    send(operator, part(begun), 0, b"1")
+    problem(begin(operator, a=b"other"), 409, "arkqueue submit papers --id x --end-upload")
+    problem(submit(operator, "[]", "x"), 409, "arkqueue submit papers --id x --end-upload")
+    problem(operator.delete(UPLOADS), 422, "has no id")
+    assert operator.delete(UPLOADS, headers=id).status_code == 204
+    problem(operator.delete(UPLOADS, headers=id), 404, "papers@id:x: has no upload")
+    problem(send(operator, part(begun), 1, b"2"), 404)
+    again = begin(operator, a=b"3")
+    send(operator, part(again), 0, b"3")
+    assert submit(operator, "[]", "x", attachments="true").status_code == 201
+    problem(operator.delete(UPLOADS, headers=id), 409, "papers@id:x: was submitted, so its run has the attachments")
+    assert archive.sql("select run_id is not null as has_run from upload") == [{"has_run": True}]
+
+
 def test_a_wrong_digest_is_refused_and_the_file_comes_again(operator: httpx.Client, archive: AnArchive) -> None:
     begun = begin(operator, a=b"right", b=b"b")
     wrong = hashlib.sha256(b"wrong").hexdigest()

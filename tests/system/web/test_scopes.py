@@ -61,6 +61,7 @@ CALLS = {
     "GET /archives/{name}/submissions/{id}": Call(READ),
     "GET /runs/{id}/payload": Call(READ),
     "POST /archives/{name}/uploads": Call(OPERATE, {"attachments": []}),
+    "DELETE /archives/{name}/uploads": Call(OPERATE),
     "GET /uploads/{id}": Call(READ),
     "DELETE /uploads/{id}": Call(OPERATE),
     "HEAD /uploads/{id}/{position}": Call(OPERATE),
