@@ -32,8 +32,9 @@ def items_of(nodes: Iterable[Node], key: str | None, most: int, report: Report) 
     """The valid items of a list. ``key``: the field that identifies an item. ``most``: the largest
     number of items.
     """
-    found: dict[str, Item] = {}
+    found: list[Item] = []
     lines: dict[str, int] = {}
+    meanings: dict[str, int] = {}
     faults = size = 0
     for n, one in enumerate(nodes):
         if faults > MAX_FAULTS:
@@ -42,12 +43,11 @@ def items_of(nodes: Iterable[Node], key: str | None, most: int, report: Report) 
             report(one, f"foreach: the list has more than {most:,} items; give fewer, or raise items_limit")
             return ()
         try:
-            item = _item(one, key)
-            if item.key in found:
-                raise _Faulty(
-                    one,
-                    f"foreach: the key {shown(item.key)} is also that of the item in line {lines[item.key]}; give each item its own",
-                )
+            item, meaning = _item(one, key)
+            if line := lines.get(item.key):
+                raise _Faulty(one, f"foreach: the key {shown(item.key)} is also that of the item in line {line}; give each item its own")  # fmt: skip
+            if meaning and (line := meanings.get(meaning)):
+                raise _Faulty(one, f"foreach: the key {shown(item.key)} means {meaning}, like that of the item in line {line}; quote both, or give each item its own")  # fmt: skip
         except _Faulty as why:
             faults += 1
             report(why.node, why.message)
@@ -56,8 +56,9 @@ def items_of(nodes: Iterable[Node], key: str | None, most: int, report: Report) 
             if size > LONGEST_LIST:
                 report(one, f"foreach: up to here the items have more than {LONGEST_LIST >> 20} MiB; make them smaller")
                 return ()
-            found[item.key], lines[item.key] = item, one.line
-    return tuple(found.values())
+            found.append(item)
+            lines[item.key] = meanings[meaning] = one.line
+    return tuple(found)
 
 
 def digest_of(items: tuple[Item, ...]) -> str:
@@ -79,8 +80,12 @@ class _Faulty(Exception):
         self.node, self.message = node, message
 
 
-def _item(node: Node, key: str | None) -> Item:
-    place, text = _key(node, key)
+def _item(node: Node, key: str | None) -> tuple[Item, str]:
+    """An item, and the value of its key if that can be written in several ways: ``007`` and ``0o7``
+    are 7 in the item. Empty: its task reads the key as it was written.
+    """
+    place = _key(node, key)
+    text = place.text
     if not 1 <= len(text) <= LONGEST_KEY:
         has = f"{len(text):,} characters" if text else "no characters"
         raise _Faulty(place, f"foreach: the key of an item has {has}; give it 1 to {LONGEST_KEY}")
@@ -95,17 +100,17 @@ def _item(node: Node, key: str | None) -> Item:
             node,
             f"foreach: the item {shown(text)} has {size:,} bytes as JSON, more than {LONGEST_ITEM:,}; put what it needs into a file",
         )
-    return Item(text, body)
+    return Item(text, body), "" if isinstance(place.value, str | float) else json.dumps(place.value)
 
 
-def _key(node: Node, key: str | None) -> tuple[Node, str]:
-    """The node and the text of an item's key."""
+def _key(node: Node, key: str | None) -> Node:
+    """The node of an item's key, a scalar."""
     if isinstance(node.value, list):
         raise _Faulty(node, "foreach: an item is a list; write a text, a number, or a mapping")
     if node.value is None:
         raise _Faulty(node, "foreach: an item has no value; give one, or remove it")
     if not isinstance(node.value, dict):
-        return node, node.text
+        return node
     wanted = (key,) if key is not None else USUAL_KEYS
     entry = next((node.value[word] for word in wanted if word in node.value), None)
     if entry is None:
@@ -118,7 +123,7 @@ def _key(node: Node, key: str | None) -> tuple[Node, str]:
         raise _Faulty(
             entry.value, f"foreach: the field {shown(entry.key.text)} identifies its item; give it a text or a number"
         )
-    return entry.value, entry.value.text
+    return entry.value
 
 
 def _json(node: Node) -> str:

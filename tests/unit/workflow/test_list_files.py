@@ -69,6 +69,18 @@ def test_numbers_of_items_keep_their_digits(name: str, numbers: str, written: st
     assert item.body == f'{{"id":"a","z":[{written}],"b":true}}'
 
 
+@pytest.mark.parametrize("item", ["{}", "{{id: {}}}"])
+def test_two_ways_to_write_a_number_are_one_key(item: str) -> None:
+    """The tasks of both items would read the same number."""
+    for first, second, number in (("007", "0o7", 7), ("0x1F", "+31", 31), ("True", "true", "true")):
+        (told,) = faults("v.yaml", f"- other\n- {item.format(first)}\n- {item.format(second)}\n")
+        said = f"foreach: the key '{second}' means {number}, like that of the item in line 2; quote both"
+        assert f"v.yaml:3:3: {said}" in told
+    assert [*items("v.yaml", "['007', '0o7', '7', 0o10, '8', 1.1, 1.10, x7]")] == [
+        "007", "0o7", "7", "0o10", "8", "1.1", "1.10", "x7",
+    ]  # fmt: skip
+
+
 LONG = "x" * 2**21
 MANY = [[], {}, {"a": "b"}, -1.5, LONG[:20_000], [["c"], None]] * 1000
 
