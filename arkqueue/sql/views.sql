@@ -1153,8 +1153,8 @@ from task g where g.id = any(%(gates)s);
 -- archives, without backfills. Most failures of a long history have been repaired: an index shows
 -- this without reading their tasks.
 (with bad as materialized (
-    select t.archive_id, t.branch_id, t.run_id, t.name, t.id
-    from (select archive_id, branch_id, run_id, name, item, id, number, run from task
+    select t.archive_id, t.branch_id, t.run_id, t.name, t.state, t.id
+    from (select archive_id, branch_id, run_id, name, item, state, id, number, run from task
           where state in ('failed', 'rejected') and not waived and (%(archives)s::bigint[] is null or archive_id = any(%(archives)s))) t
     left join completion c on (c.branch_id, c.name, c.item) = (t.branch_id, t.name, t.item)
     where c.highest_number is null or (c.highest_number, c.highest_run) < (t.number, t.run)
@@ -1171,9 +1171,9 @@ where run.deleted_at is null and b.deleted_at is null and a.removed_at is null a
 ) unhandled
 
 -- name: unhandled_of_branch
--- The newest unhandled failures of a branch by run and name: the first tasks of each name, and
--- `total`, the number of all unhandled failures of the branch.
-select run_id, name, (array_agg(id order by id))[:%(most)s] as ids, (sum(count(*)) over ())::int as total
+-- The newest unhandled failures of a branch by run and name: the first task of each name, the
+-- number of its items, and `total`, the number of all unhandled failures of the branch.
+select run_id, name, min(id) as id, count(*)::int as items, (sum(count(*)) over ())::int as total
 from {part unhandled} where branch_id = %(branch)s group by run_id, name order by run_id desc, min(id) limit %(cells)s;
 
 -- name: unhandled_of_other_branches
@@ -1183,11 +1183,14 @@ select b.name as branch, b.main, u.count from (
 join branch b on b.id = u.branch_id order by u.count desc, b.name limit %(limit)s;
 
 -- name: unhandled_of_archives
--- The unhandled failures of each archive: the newest ones, and the number of all. The archive with
--- the newest failure is the first.
-select a.name as archive, of.ids, of.count
-from (select archive_id, (array_agg(id order by run_id desc, id))[:%(each)s] as ids, count(*)::int as count, max(run_id) as newest
-      from {part unhandled} group by archive_id) of
+-- The unhandled failures of each archive: the newest ones, and the number of all. Items of a list
+-- that ended in the same state are one failure: the first item, and the number of these items. The
+-- archive with the newest failure is the first.
+select a.name as archive, of.ids, of.items, of.count
+from (select archive_id, max(run_id) as newest, sum(n)::int as count,
+             (array_agg(id order by run_id desc, id))[:%(each)s] as ids, (array_agg(n order by run_id desc, id))[:%(each)s] as items
+      from (select archive_id, run_id, min(id) as id, count(*)::int as n from {part unhandled} group by archive_id, run_id, name, state) u
+      group by archive_id) of
 join archive a on a.id = of.archive_id order by of.newest desc;
 
 -- name: page_of_unhandled_runs

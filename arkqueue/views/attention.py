@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from arkqueue.db.session import Session
 from arkqueue.model import COMMIT, REPORT, SILENCE, ArchiveId, BranchId
-from arkqueue.names import backfill_name, branch_name
+from arkqueue.names import backfill_name, branch_name, list_name
 from arkqueue.views.archives import PausedLockView, paused_lock
 from arkqueue.views.runs import RunInShort, RunView, runs_in_short, views_of_runs
 from arkqueue.views.tasks import TaskView, tasks_by_id
@@ -44,26 +44,40 @@ def recent_runs(session: Session, archives: Sequence[ArchiveId], most: int) -> d
 
 
 @dataclass(frozen=True, slots=True)
+class Failure:
+    """A failed or rejected task. Of a list: the first such item, for all ``items``."""
+
+    task: TaskView
+    items: int
+
+    @property
+    def name(self) -> str:
+        """The name of the task, or of the list if there are several items."""
+        return (
+            self.task.full_name if self.items == 1 else list_name(self.task.full_name.partition("/")[0], self.task.name)
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Unhandled:
     """The unhandled failures of a branch: failed and rejected tasks. Left out are tasks that a person
     waived, or noted after they failed, that a later revision has completed, and those of backfills.
 
-    ``tasks``: the newest ones. ``count``: the number of all. ``cells``: the newest ones, at most
+    ``newest``: the newest ones. ``count``: the number of all. ``cells``: the newest ones, at most
     `MOST_CELLS`, as the id of the run and the task's name.
     """
 
-    tasks: list[TaskView]
+    newest: list[Failure]
     count: int
     cells: set[tuple[int, str]]
 
 
 def unhandled_failures(session: Session, archive: ArchiveId, branch: BranchId, most: int) -> Unhandled:
-    """The unhandled failures of a branch of an archive. ``most``: the most of ``tasks``."""
-    rows = session.rows("unhandled_of_branch", archives=[archive], branch=branch, most=most, cells=MOST_CELLS)
-    newest = [id for row in rows for id in row.ids][:most]
-    return Unhandled(
-        tasks_by_id(session, newest), rows[0].total if rows else 0, {(row.run_id, row.name) for row in rows}
-    )
+    """The unhandled failures of a branch of an archive. ``most``: the most of ``newest``."""
+    rows = session.rows("unhandled_of_branch", archives=[archive], branch=branch, cells=MOST_CELLS)
+    items = {row.id: row.items for row in rows[:most]}
+    newest = [Failure(task, items[task.id]) for task in tasks_by_id(session, list(items))]
+    return Unhandled(newest, rows[0].total if rows else 0, {(row.run_id, row.name) for row in rows})
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +182,7 @@ class Attention:
     """
 
     faulty: list[Several[RunView]]
-    failures: list[Several[TaskView]]
+    failures: list[Several[Failure]]
     backfills: list[Several[FailuresOfBackfill]]
     hanging: list[Several[Hanging]]
     held: list[Several[TaskView]]
@@ -193,15 +207,20 @@ def attention(session: Session, archives: Sequence[ArchiveId] | None, most: int,
         ("paused_everywhere", asked),
     )
     faulty, backfills, hanging, together = (_in_shares(_by_archive(rows[at]), most, each) for at in (0, 2, 3, 5))
-    failed, held = (
-        _in_shares([Several(row.archive, row.ids, row.count) for row in rows[at]], most, each) for at in (1, 4)
+    failed = _in_shares(
+        [Several(row.archive, list(zip(row.ids, row.items, strict=True)), row.count) for row in rows[1]], most, each
     )
-    ids = [id for one in (*failed, *held) for id in one.shown] + [row.id for one in hanging for row in one.shown]
+    held = _in_shares([Several(row.archive, row.ids, row.count) for row in rows[4]], most, each)
+    ids = (
+        [id for one in failed for id, _ in one.shown]
+        + [id for one in held for id in one.shown]
+        + [row.id for one in hanging for row in one.shown]
+    )
     tasks = {task.id: task for task in tasks_by_id(session, ids)}
     runs = {run.id: run for run in views_of_runs(session, [row.id for one in faulty for row in one.shown])}
     return Attention(
         _each(faulty, lambda row: runs.get(row.id)),
-        _each(failed, tasks.get),
+        _each(failed, lambda pair: Failure(tasks[pair[0]], pair[1]) if pair[0] in tasks else None),
         _each(backfills, lambda row: FailuresOfBackfill(backfill_name(row.archive, row.number), row.failed)),
         _each(hanging, lambda row: _hanging(row, tasks.get(row.id))),
         _each(held, tasks.get),

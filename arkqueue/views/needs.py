@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
@@ -17,6 +17,7 @@ from arkqueue.model import ArchiveId, TaskKind
 from arkqueue.states import State
 from arkqueue.views.archives import UNREADABLE, ArchiveView, PausedLockView, archives, in_short
 from arkqueue.views.attention import (
+    Failure,
     FailuresOfBackfill,
     Hanging,
     HeldTogether,
@@ -167,7 +168,7 @@ def needs_of(
     person themselves. ``is_whole``: True to list up to `MOST_OF_ONE` tasks of each kind.
     """
     known = attention(session, covered, *((MOST_OF_ONE, MOST_OF_ONE) if is_whole else (MOST_NEEDS, MOST_EACH)))
-    failures = [task for one in known.failures for task in one.shown]
+    failures = [failure.task for one in known.failures for failure in one.shown]
     lines = last_lines(session, failures)
     failed = [task.id for task in failures if task.state is State.FAILED]
     late = outdated(session, failed)
@@ -180,8 +181,9 @@ def needs_of(
         state: str, of: Sequence[Several[T]], need: Callable[[T], Need], words: tuple[str, str], query: str = ""
     ) -> None:
         for one in of:
-            needs.extend(map(need, one.shown))
-            left = one.count - len(one.shown)
+            told = [need(shown) for shown in one.shown]
+            needs.extend(told)
+            left = one.count - sum(of_one.count for of_one in told)
             if not one.shown:
                 others[one.archive] = others.get(one.archive, 0) + left
             elif left:
@@ -198,7 +200,9 @@ def needs_of(
     add(
         "failed",
         known.failures,
-        lambda task: _failure(task, lines.get(task.id, ""), is_late=task.id in late, explains=task.id in to_read),
+        lambda one: _failure(
+            one, lines.get(one.task.id, ""), is_late=one.task.id in late, explains=one.task.id in to_read
+        ),
         ("failure", "failures"),
         UNHANDLED,
     )
@@ -276,20 +280,27 @@ def _faulty(run: RunView) -> Need:
     return Need("failed", run.full_name, text, command=f"arkqueue show {shlex.quote(run.full_name)}")
 
 
-def _failure(task: TaskView, line: str, *, is_late: bool, explains: bool) -> Need:
+def _failure(one: Failure, line: str, *, is_late: bool, explains: bool) -> Need:
     """A failure with its remedy. ``is_late``: True if a retry without --force would be refused,
     because later revisions have gone on. ``explains``: True if a plain retry would be refused for a
     reason that `explain` gives with the remedy: its scratch folder was removed, or its lost command
     may have done its work.
     """
+    task, name = one.task, one.name
     text = (task.why or str(task.state)) + (f": {line}" if line else "")
+    if one.items > 1:
+        how = "failed" if task.state is State.FAILED else "were rejected"
+        text = f"{one.items:,} items {how}, the first {task.item}: {text}"
     if task.kind == TaskKind.REPORT or explains:
-        return Need("failed", task.full_name, text, command=f"arkqueue explain {shlex.quote(task.full_name)}")
+        return Need("failed", name, text, command=f"arkqueue explain {shlex.quote(name)}", count=one.items)
     if task.state is State.REJECTED:  # a retry is refused
-        return _need("failed", task.full_name, text, "skip", tasks=[task.id])
+        if one.items > 1:
+            command = f"arkqueue skip {shlex.quote(name)} --state {task.state}"
+            return Need("failed", name, text, command=command, count=one.items)
+        return _need("failed", name, text, "skip", tasks=[task.id])
     if is_late:
         text += " · later revisions have already run"
-    return _need("failed", task.full_name, text, "retry", force=is_late, tasks=[task.id])
+    return replace(_need("failed", name, text, "retry", force=is_late, tasks=[task.id]), count=one.items)
 
 
 def _failed_in(backfill: FailuresOfBackfill) -> Need:

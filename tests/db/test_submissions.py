@@ -246,7 +246,7 @@ def test_a_task_without_a_list_is_work_of_its_own_submission(archive: AnArchive)
     archive.commit(tasks)
     archive.run("batch@3")
     found = unhandled_failures(archive.session, ArchiveId(archive.id), archive.branches[""].id, 10)
-    assert [task.full_name for task in found.tasks] == ["papers@2.2/batch"]
+    assert [one.name for one in found.newest] == ["papers@2.2/batch"]
     told = explain(archive.session, archive.task("batch@2.2"))
     assert told.commands[1:] == ["arkqueue retry papers@2.2/batch", "arkqueue skip papers@2.2/batch"]
     assert "Later revisions" not in told.text

@@ -171,7 +171,7 @@ def _branch_shown(
         "_newest_words": words_of_newest(grid.rows, newest) if newest else "",
         "complete": _newest_completed(shown),
         "faulty": faulty,
-        "failures": failures.tasks[: MOST_TOLD - (faulty is not None)],
+        "failures": failures.newest[: MOST_TOLD - (faulty is not None)],
         "failed": failures.count + (faulty is not None),
         "elsewhere": failures_elsewhere(session, id, branch, MOST_TOLD) if len(present) > 1 else [],
         "takes_submissions": view.removed_at is None and bool(for_submissions(session, id, named).tasks),

@@ -8,7 +8,7 @@ import shlex
 import pytest
 
 from arkqueue.db.session import Session
-from arkqueue.model import ArchiveId, Fault, LogAppend, LogChunk, Stream, Workflow
+from arkqueue.model import ArchiveId, End, Fault, LogAppend, LogChunk, Stream, Workflow
 from arkqueue.queue import archives, claim, holds, logs, pauses
 from tests.builders import HOST, PROCESS, AnArchive, an_archive
 from tests.system.cli.conftest import Cli
@@ -73,6 +73,26 @@ def test_what_was_held_together_is_told_once_with_one_command(
         "         arkqueue release papers --all",
     ]
     assert arkqueue("release", "papers", "--all").code == 0
+    assert arkqueue("status").lines[0] == "nothing needs a person"
+
+
+def test_failed_items_of_a_list_are_one_line_with_one_command(arkqueue: Cli, archive: AnArchive) -> None:
+    archive.commit({"pack": "foreach: [v, w, x, y, z]", "b": ""})
+    archive.fail("pack/v@2", "pack/w@2", "b@2")
+    archive.record(archive.attempt("pack/x@2"), End.EXITED, 65)
+    archive.record(archive.attempt("pack/y@2"), End.EXITED, 65)
+    assert arkqueue("status").lines[:-1] == [
+        "failed   papers@2/pack/*: 2 items failed, the first v: exit code 1",
+        "         arkqueue retry 'papers@2/pack/*'",
+        "failed   papers@2/pack/*: 2 items were rejected, the first x: exit code 65",
+        "         arkqueue skip 'papers@2/pack/*' --state rejected",
+        "failed   papers@2/b: exit code 1",
+        "         arkqueue retry papers@2/b",
+    ]
+    told = arkqueue("status", "--json").json
+    assert (told["count"], [need["count"] for need in told["needs"]]) == (5, [2, 2, 1])
+    for command in arkqueue("status").lines[1:-1:2]:
+        assert arkqueue(*shlex.split(command)[1:]).code == 0, command
     assert arkqueue("status").lines[0] == "nothing needs a person"
 
 

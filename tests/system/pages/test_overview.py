@@ -332,6 +332,25 @@ def test_no_retry_is_offered_that_the_queue_refuses(operator: httpx.Client, arch
     assert archive.state("build@2") == "ready"
 
 
+def test_failed_items_of_a_list_are_one_line_with_one_button(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"pack": "foreach: [x, y, z]\ndepends: [{task: PREV, when: settled}]"})
+    archive.fail("pack/x@2", "pack/y@2")
+    every = "papers@2/pack/*"
+    assert needs(operator) == [(every, "2 items failed, the first x: exit code 1", "retry")]
+    assert "(2) arkqueue" in operator.get("/").text
+    grid = said(operator.get("/papers"))
+    assert "2 failures need you : 2/pack/* (2)." in grid
+    archive.commit({"pack": "foreach: [x, y, z]\ndepends: [{task: PREV, when: settled}]"})
+    archive.claim("pack/x@3")
+    page = operator.get("/")
+    assert "Retry all the same" in page.text
+    told = {"form": form_of(page), "name": every, "verb": "retry", "back": "/", "force": "yes"}
+    before = operator.post("/-/act", data=told)
+    assert "papers@2/pack/y" in said(before)
+    confirm(operator, before)
+    assert (archive.state("pack/x@2"), archive.state("pack/y@2")) == ("ready", "ready")
+
+
 def test_a_rejected_task_can_be_waived_and_not_retried(operator: httpx.Client, archive: AnArchive) -> None:
     archive.commit({"build": ""})
     archive.end("build@2", 65)
