@@ -459,6 +459,8 @@ def _revisions(graph: Graph, branch: int, there: str, head: int, first: int, las
         raise Conflict(
             there, f"is the head, and its branch has no revision from {first} {upto}", "give an earlier one with --from"
         )
+    if last is not None and last > head:
+        raise Conflict(there, f"is the newest revision: there is no revision {last} yet", f"give --to {head} at most, or leave it out")  # fmt: skip
     if last is None:
         last = graph.rows("revision_before", branch=branch, number=head)[0].number
         if last is None or first > last:
@@ -469,4 +471,6 @@ def _revisions(graph: Graph, branch: int, there: str, head: int, first: int, las
     (found,) = graph.rows("revisions_of_branch", branch=branch, first=first, last=last)
     if found.first is None:
         raise Conflict(there, f"its branch has no revision from {first} to {last}")
+    if first == 0 < found.first:
+        raise Conflict(there, f"is the newest revision, and the oldest one is {found.first}: there is no revision 0", f"give --from {found.first}")  # fmt: skip
     return found

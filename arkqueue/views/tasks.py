@@ -482,8 +482,11 @@ def _why(row: Any, root: str | None, superseded_by: str | None) -> str:
             return f"by {row.held_by}{also}: {row.held_note}" if row.held_note else f"by {row.held_by}{also}"
         case State.RUNNING if row.stop:
             return f"stopping: superseded by {superseded_by}" if superseded_by else f"stopping: {row.stop}{by}"
-        case State.READY | State.RUNNING if row.polls:
+        case State.RUNNING if row.polls:
             return "its outcome is asked for (poll)"
+        case State.READY if row.polls:
+            # Rows of lists do not have the pause of the archive.
+            return "its poll is due" + (f", but {row.archive} is paused" if getattr(row, "is_paused", False) else "")
     return ""
 
 

@@ -76,7 +76,7 @@ class ListFiles:
         try:
             text = text_of(file.text, "a list")
             del file  # the bytes are not needed any more, and may be many
-            nodes = _nodes(path.lower(), text, builder)
+            nodes = nodes_in(path.lower(), text, builder)
             tell = lambda at, fault: faults.append(Fault(path, at.line, at.column, fault, at.text))  # noqa: E731
             return items_of(nodes, key, self.most_items, tell), ""
         except Unreadable as why:
@@ -102,7 +102,8 @@ def read_lists(
     return found, faults[: MAX_FAULTS + 1]
 
 
-def _nodes(path: str, text: str, builder: Builder) -> Iterator[Node]:
+def nodes_in(path: str, text: str, builder: Builder) -> Iterator[Node]:
+    """The items in the text of a file, whose path is in lower case. Raises ``Unreadable``."""
     if path.endswith(".csv"):
         return _rows(text)
     if path.endswith(".txt"):

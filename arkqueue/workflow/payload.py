@@ -15,9 +15,11 @@ from typing import Any, Final
 
 from arkqueue.model import MOST_ITEMS, Fault, Foreach, Item, PayloadKind, SourceFile
 from arkqueue.workflow.document import document
-from arkqueue.workflow.list_files import ListFiles
-from arkqueue.workflow.nodes import MAX_FAULTS, Unreadable
+from arkqueue.workflow.list_files import ListFiles, nodes_in
+from arkqueue.workflow.nodes import MAX_FAULTS, Builder, Node, Unreadable
+from arkqueue.workflow.references import position_in
 from arkqueue.workflow.schemas import misfits
+from arkqueue.workflow.source import MAX_BYTES, read, text_of
 
 FILE: Final = {PayloadKind.JSON: "json", PayloadKind.YAML: "yaml", PayloadKind.CSV: "csv", PayloadKind.LINES: "txt"}
 """The suffix of a file with a payload of each kind."""
@@ -47,7 +49,9 @@ def judge(
         try:
             value = document(data, kind, "the payload")
             if schema is not None:
-                faults += (Fault(path, 0, 0, misfit) for misfit in misfits(value, schema))
+                found = list(misfits(value, schema))
+                root = _root(SourceFile(path, data), kind) if found else None
+                faults += (Fault(path, *position_in(root, one.place), one.message) for one in found)
         except Unreadable as why:
             faults.append(Fault(path, why.line, why.column, why.message, why.word))
     for key in dict.fromkeys(keys) if not faults else ():
@@ -56,9 +60,24 @@ def judge(
             faults.append(Fault(path, 0, 0, fault))
         lists[Foreach.of_submission(key).items] = items
     if faults:
-        told = [Fault(WHERE, *_rest(fault)) for fault in sorted(set(faults))[:MAX_FAULTS]]
+        in_order = sorted(set(faults), key=lambda fault: (not fault.line, fault))
+        told = [Fault(WHERE, *_rest(fault)) for fault in in_order[:MAX_FAULTS]]
         return Judged(faults=tuple(told))
     return Judged(lists)
+
+
+def _root(file: SourceFile, kind: PayloadKind) -> Node | None:
+    """The nodes of a payload, for the positions of its faults. None: the payload is long, and its
+    nodes would take too much memory and time.
+    """
+    if len(file.text) > MAX_BYTES:
+        return None
+    if kind in (PayloadKind.JSON, PayloadKind.YAML):
+        return read(file).root
+    try:
+        return Node([*nodes_in(file.path, text_of(file.text, "the payload"), Builder(file.path))], 1, 1)
+    except Unreadable:
+        return None
 
 
 def _rest(fault: Fault) -> tuple[int, int, str, str, str]:

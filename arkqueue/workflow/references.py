@@ -39,17 +39,20 @@ def faults_of_references(file: SourceFile, schema: Any) -> list[Fault]:
     places, root = _places(schema, {id(one.owner) for one in found}), read(file).root
     faults = []
     for one in found:
-        line, column = _position(root, [*places[id(one.owner)], one.word])
+        line, column = position_in(root, [*places[id(one.owner)], one.word])
         faults.append(Fault(file.path, line, column, f"{one.word} {fault.format(shown(one.target))}", one.target))
     return sorted(faults, key=lambda one: (one.line, one.column))
 
 
 def position(file: SourceFile, place: Iterable[str | int]) -> tuple[int, int]:
     """Line and column of a part of the document in a file, from 1; 0 if they are not known."""
-    return _position(read(file).root, place)
+    return position_in(read(file).root, place)
 
 
-def _position(node: Node | None, place: Iterable[str | int]) -> tuple[int, int]:
+def position_in(node: Node | None, place: Iterable[str | int] | None) -> tuple[int, int]:
+    """Line and column of a part of a document; 0 if they are not known."""
+    if place is None:
+        return 0, 0
     for step in place:
         if node is None:
             break

@@ -11,8 +11,9 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from arkqueue.model import Fault, Schema, SourceFile
 from arkqueue.workflow.document import document, kind_of
@@ -35,6 +36,12 @@ LONGEST_VALUE: Final = 60
 MOST_ALTERNATIVES: Final = 3
 """The most alternatives for which a fault says what they lack."""
 TOO_DEEP: Final = "the schema, or the payload, is nested too deeply, or the schema refers to itself without an end"
+
+
+_Place: TypeAlias = tuple[str | int, ...]
+"""The path to a part of a document. The path of a fault inside an alternative is below that of the
+alternatives.
+"""
 
 
 class SchemaFile:
@@ -102,9 +109,19 @@ def schema_of(file: SourceFile) -> Schema:
     return Schema(file.path, schema)
 
 
-def misfits(value: Any, schema: Any) -> Iterator[str]:
-    """The faults of a document against a schema, each with its path from ``$`` on, up to one more
-    than are reported.
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """A fault of a document. ``place``: the path to the part with the fault; None: the fault belongs to
+    no part.
+    """
+
+    place: _Place | None
+    message: str
+
+
+def misfits(value: Any, schema: Any) -> Iterator[Misfit]:
+    """The faults of a document against a schema, up to one more than are reported. The messages begin
+    with the path, from ``$`` on.
     """
     from jsonschema import exceptions
     from referencing import Registry
@@ -123,18 +140,18 @@ def misfits(value: Any, schema: Any) -> Iterator[str]:
         found = (said for error in validator.iter_errors(value) for said in _faults_of(error))
         for count, (place, said) in enumerate(found, 1):
             if count > MOST_MISFITS:
-                yield f"there are more than {MOST_MISFITS} faults; correct the ones above first"
+                yield Misfit(None, f"there are more than {MOST_MISFITS} faults; correct the ones above first")
                 return
-            yield _told(place, said)
+            yield Misfit(place, _told(_path(place), said))
     except RecursionError:
-        yield TOO_DEEP
+        yield Misfit(None, TOO_DEEP)
     except Unresolvable as why:
-        yield f"the schema refers to {shown(str(why.ref))}, which is not in it"
+        yield Misfit(None, f"the schema refers to {shown(str(why.ref))}, which is not in it")
     except exceptions.UnknownType as why:
-        yield f"the schema has the type {shown(str(why.type))}, which there is not"
+        yield Misfit(None, f"the schema has the type {shown(str(why.type))}, which there is not")
 
 
-def _faults_of(error: ValidationError) -> Iterator[tuple[str, str]]:
+def _faults_of(error: ValidationError) -> Iterator[tuple[_Place, str]]:
     """The faults that an error of the library stands for, each with its position in the payload.
 
     If a value matches none of several alternatives (`anyOf`, `oneOf`), the faults are those of the
@@ -142,7 +159,7 @@ def _faults_of(error: ValidationError) -> Iterator[tuple[str, str]]:
     If there is no such alternative, or more than one, there is one fault that says what each
     alternative lacks.
     """
-    place = _place(error)
+    place = tuple(error.absolute_path)
     if error.validator not in ("anyOf", "oneOf"):
         yield place, _shortened(error)
         return
@@ -172,22 +189,20 @@ def _is_of_another_kind(error: ValidationError) -> bool:
     )
 
 
-def _lacks(place: str, number: int, alternative: Any, faults: Sequence[ValidationError]) -> str:
+def _lacks(place: _Place, number: int, alternative: Any, faults: Sequence[ValidationError]) -> str:
     """The first fault against one alternative, and the number of further faults."""
     title = alternative.get("title") if isinstance(alternative, dict) else None
     name = f"{number + 1} ({title})" if isinstance(title, str) else str(number + 1)
     where, said = next(_faults_of(faults[0]))
     more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-    return f"{name}: {said if where == place else f'{where}: {said}'}{more}"
+    return f"{name}: {said if where == place else f'{_path(where)}: {said}'}{more}"
 
 
-def _place(error: ValidationError) -> str:
-    """The position of a fault in the payload. The path of a fault inside an alternative is below
-    that of the alternatives.
-    """
+def _path(place: _Place) -> str:
+    """A path as in ``$[0].size``."""
     from jsonschema import ValidationError
 
-    return str(ValidationError("", path=error.absolute_path).json_path)
+    return str(ValidationError("", path=place).json_path)
 
 
 def _shortened(error: ValidationError) -> str:

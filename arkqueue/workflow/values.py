@@ -48,6 +48,7 @@ from arkqueue.model import (
     REPORT,
 )
 from arkqueue.workflow.nodes import Node
+from arkqueue.workflow.spelling import nearest
 
 _NAME: Final = rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{LONGEST_TASK_NAME - 1}}}"
 _ANOTHER_NAME: Final = rf"(?!(?:PREV|COMMIT|REPORT)$){_NAME}"
@@ -333,7 +334,10 @@ A_LIST: Final = "must be a list, as [a, b], {file: PATH}, or submission"
 
 def of_submission(value: object) -> str:
     """The word ``submission``, which stands for a list."""
-    return value if value == "submission" else wrong(A_LIST)
+    if value == "submission":
+        return "submission"
+    word = value if isinstance(value, str) else ""
+    return wrong(A_LIST, word, nearest(word, ["submission"]))
 
 
 def either(expected: str) -> Discriminator:

@@ -244,6 +244,16 @@ def test_bad_wishes_are_told_and_nothing_is_made(session: Session) -> None:
         (Conflict, "papers@5: is the head, and its branch has no revision from 70 on", {"first": 70, "last": None}),
         (
             Conflict,
+            "papers@5: is the newest revision: there is no revision 99 yet.*--to 5 at most",
+            {"first": 2, "last": 99},
+        ),
+        (
+            Conflict,
+            "papers@5: is the newest revision, and the oldest one is 1: there is no revision 0.*--from 1",
+            {"first": 0, "last": 3},
+        ),
+        (
+            Conflict,
             "papers@5: is the head of its branch, which has run its own definitions",
             {"first": 5, "last": None},
         ),

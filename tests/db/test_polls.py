@@ -369,6 +369,17 @@ def test_refresh_of_a_run_and_an_archive(archive: AnArchive) -> None:
 # --- what is told ----------------------------------------------------------------------------------------------------
 
 
+def test_a_refresh_of_a_paused_archive_says_that_the_poll_waits(archive: AnArchive) -> None:
+    session, task = archive.session, archive.task("deposit@2")
+    pauses.pause(session, ArchiveId(archive.id), "the disk is full", "bob")
+    retrying.refresh(session, task, "ann")
+    assert tasks.task(session, task).why == "its poll is due, but papers is paused"
+    assert explain(session, task).commands == ["arkqueue resume papers"]
+    pauses.resume(session, ArchiveId(archive.id), "papers", "bob")
+    assert tasks.task(session, task).why == "its poll is due"
+    assert archive.claim("deposit@2").kind is AttemptKind.POLL
+
+
 def test_polls_are_told(archive: AnArchive) -> None:
     session, task = archive.session, archive.task("deposit@2")
     told = explain(session, task)

@@ -229,8 +229,8 @@ def test_a_payload_that_does_not_fit_the_schema_of_its_revision_is_refused_with_
     payload = [{"id": "a", "size": "3"}, {}, {"id": "a"}]
     document = problem(submit(operator, json.dumps(payload), "x"), 422, "the payload: has 2 faults")
     assert document["faults"] == [
-        {"message": "payload: $[0].size: '3' is not of type 'integer'"},
-        {"message": "payload: $[1]: 'id' is a required property"},
+        {"message": "payload:1:22: $[0].size: '3' is not of type 'integer'"},
+        {"message": "payload:1:28: $[1]: 'id' is a required property"},
     ]
     assert left(archive) == (0, 0, 0)
     problem(submit(operator, json.dumps([{}] * 1000), "x"), 422, "the payload: has 1,000 or more faults")

@@ -14,6 +14,7 @@ from arkqueue.workflow import parse, schemas
 from arkqueue.workflow.document import document
 from arkqueue.workflow.payload import judge
 from arkqueue.workflow.schemas import MOST_MISFITS
+from arkqueue.workflow.source import MAX_BYTES
 
 NAMED = "submission: {schema: schemas/batch.json}\ntasks:\n- {name: check, command: x, on: submission}\n"
 BATCH: dict[str, Any] = {
@@ -38,7 +39,7 @@ def faults(schema: str, *files: str, **options: str) -> list[str]:
 
 def misfits(payload: Any, schema: Any = BATCH, kind: PayloadKind = PayloadKind.JSON) -> list[str]:
     data = payload if isinstance(payload, str) else json.dumps(payload)
-    return [str(fault).removeprefix("payload: ") for fault in judge(data.encode(), kind, [], schema=schema).faults]
+    return [fault.message for fault in judge(data.encode(), kind, [], schema=schema).faults]
 
 
 def test_a_schema_is_read_with_the_workflow_files() -> None:
@@ -228,6 +229,30 @@ def test_of_rows_and_lines_the_list_is_judged() -> None:
     assert misfits("id,size\na,3\nb,x\n", rows, PayloadKind.CSV) == ["$[1].size: 'x' does not match '^[0-9]+$'"]
     assert misfits("a\nbb\n", {"items": {"maxLength": 1}}, PayloadKind.LINES) == ["$[1]: 'bb' is too long"]
     assert misfits("items: [1.5]\ntitle: x\n", {"type": "object"}, PayloadKind.YAML) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload", "places"),
+    [
+        (PayloadKind.JSON, '{"items": [{"ark": "a"},\n {"ark": 1,\n  "x": [1, "y"]}]}', [(2, 10), (3, 9), (3, 12)]),
+        (PayloadKind.YAML, "items:\n- ark: a\n- ark: 1\n  x: [1, y]\n", [(3, 8), (4, 7), (4, 10)]),
+        (PayloadKind.CSV, "ark,x\na,1\n\n1,y\n", [(2, 1), (4, 1), (4, 1)]),
+        (PayloadKind.LINES, "a\n\n1\ny\n", [(3, 1), (4, 1)]),
+    ],
+)
+def test_misfits_are_told_where_they_stand(kind: PayloadKind, payload: str, places: list[tuple[int, int]]) -> None:
+    wrong = {"not": {"enum": ["1", "y", 1]}}
+    rows = {
+        "anyOf": [
+            {"properties": {"ark": wrong, "x": wrong | {"items": wrong}}, "type": "object"},
+            {"type": "string"} | wrong,
+        ]
+    }
+    schema = {"properties": {"items": {"items": rows}}, "items": rows}
+    found = judge(payload.encode(), kind, [], schema=schema).faults
+    assert [(fault.line, fault.column) for fault in found] == places, [str(fault) for fault in found]
+    long = payload.encode() + b"\n" * (MAX_BYTES + 1)
+    assert {fault.line for fault in judge(long, kind, [], schema=schema).faults} == {0}, "their paths say where"
 
 
 def test_misfits_are_short_and_not_without_end() -> None:
