@@ -1286,26 +1286,24 @@ select name, max(highest_number) as number from completion where branch_id = %(b
 -- name: highest_tasks
 -- For each of some names, the ordinary task at the highest revision of a branch that stands for it:
 -- `id`. For a list, one of the items in the highest run, as in `count_cells`. Backfills and deleted
--- runs do not count. To find lists, at most `most` lists and runs are looked at, the newest first.
-with recursive walk(place, wanted, run_id, number, run, position, name) as (
-    select 0, array(select of.name from unnest(%(names)s::text[]) of(name)
-                    where exists (select from task t where t.branch_id = %(branch)s and t.name = of.name and t.item_id is not null)),
-           null::bigint, 9223372036854775807, 0, 0, null::text
+-- runs do not count. A list is found by its gate, in one of the `most` highest runs with that list;
+-- the others matter only if all items were deleted.
+with recursive gates as (
+    select of.name, gate.* from unnest(%(names)s::text[]) of(name) cross join lateral (
+        select t.run_id, t.number, t.run from task t
+        where t.branch_id = %(branch)s and t.name = of.name || ':completed' and t.item = ''
+          and exists (select from run where run.id = t.run_id and run.deleted_at is null and run.backfill_id is null)
+        order by t.number desc, t.run desc limit %(most)s) gate
+), walk(run_id, position, name) as (
+    select distinct run_id, -1, null::text from gates
     union all
-    select walk.place + 1, array_remove(walk.wanted, next.name), next.run_id, next.number, next.run, next.position, next.name
-    from walk cross join lateral (
-        select * from (
-            (select 0 as place, t.run_id, t.number, t.run, t.position, t.name from task t
-             where t.run_id = walk.run_id and t.item_id is not null and t.position > walk.position and not t.deleted order by t.position, t.id limit 1)
-            union all
-            (select 1, run.id, run.number, run.run, -1, null from run
-             where run.branch_id = %(branch)s and (run.number, run.run) < (walk.number, walk.run) and run.deleted_at is null and run.backfill_id is null
-             order by run.number desc, run.run desc limit 1)) either
-        order by place limit 1) next
-    where cardinality(walk.wanted) > 0 and walk.place < %(most)s
+    select walk.run_id, next.position, next.name from walk cross join lateral (
+        select t.position, t.name from task t
+        where t.run_id = walk.run_id and t.item_id is not null and t.position > walk.position order by t.position, t.id limit 1) next
 ), lists as (
-    select distinct on (walk.name) walk.name, walk.run_id, walk.number, walk.run, walk.position
-    from walk where walk.name = any(%(names)s) order by walk.name, walk.place
+    select distinct on (gates.name) gates.*, walk.position from gates join walk using (run_id, name)
+    where exists (select from task t where t.run_id = gates.run_id and t.position = walk.position and t.item_id is not null and not t.deleted)
+    order by gates.name, gates.number desc, gates.run desc
 )
 select distinct on (found.name) found.name, found.id
 from (select of.name, plain.* from unnest(%(names)s::text[]) of(name) cross join lateral (

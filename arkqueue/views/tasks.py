@@ -31,8 +31,8 @@ MOST_PAIRS = 100
 """The most waits for skipped tasks of a page that are followed."""
 MOST_BEHIND = 100
 """The most edges that are followed behind each of them."""
-MOST_LISTS = 1000
-"""The most lists and runs among which the highest runs of lists are sought."""
+MOST_LISTS = 5
+"""The most runs with a list among which the highest one is sought that has an item."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -166,7 +166,12 @@ def _branch_shown(
         "next": page.next if len(grid.rows) == len(shown) else grid.rows[-1].run.id,
         "is_later_page": bool(before),
         **_filter_shown(request, wanted),
-        "_further": _further(request, failures, [row.run.id for row in grid.rows]),
+        "_further": _further(
+            request,
+            failures,
+            [row.run.id for row in grid.rows],
+            ROWS if len(grid.rows) == len(shown) else len(grid.rows),
+        ),
         "newest": newest,
         "_newest_words": words_of_newest(grid.rows, newest) if newest else "",
         "complete": _newest_completed(shown),
@@ -214,13 +219,18 @@ def _page(
     return page, needing
 
 
-def _further(request: Request, failures: Unhandled, shown: Sequence[int]) -> str:
-    """The query of the address of earlier runs with failures that nobody has handled; empty if
-    there are none.
+def _further(request: Request, failures: Unhandled, shown: Sequence[int], most: int) -> dict[str, str]:
+    """The queries of the addresses of ``earlier`` and ``later`` runs with failures that nobody has
+    handled, if there are any. ``most``: the most rows of a page.
     """
-    last = min(shown, default=0)
-    is_there = any(run < last for run, _ in failures.cells)
-    return address_with(request, state=UNHANDLED, before=str(last)) if is_there else ""
+    first, last = max(shown, default=0), min(shown, default=0)
+    later = sorted({run for run, _ in failures.cells if run > first}) if shown else []
+    found = {}
+    if any(run < last for run, _ in failures.cells):
+        found["earlier"] = address_with(request, state=UNHANDLED, before=str(last))
+    if later:
+        found["later"] = address_with(request, state=UNHANDLED, before=str(later[most]) if len(later) > most else "")
+    return found
 
 
 def _lines(request: Request, rows: Sequence[Row], needing: Collection[int]) -> list[Line]:

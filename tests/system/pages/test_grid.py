@@ -16,7 +16,7 @@ import pytest
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict
 from arkqueue.model import ArchiveId, End, RunId, Stream, Workflow
-from arkqueue.queue import claim, control, locks, purge
+from arkqueue.queue import claim, control, deletion, locks, purge
 from arkqueue.queue.tokens import Scope
 from arkqueue.views.explain import explain
 from tests.builders import HOST, PROCESS, AnArchive, a_workflow, an_archive, faulty
@@ -585,6 +585,23 @@ def test_the_header_shows_the_branch_whatever_the_rows_show(operator: httpx.Clie
         archive.trigger(2, "a")
     shown = {one["name"]: (one["highest"]["rev"], one["highest"]["state"]) for one in grid(operator)["columns"]}
     assert shown["a"] == (3, "failed")
+
+
+def test_the_header_has_the_state_of_a_list_however_long_ago_it_ran(operator: httpx.Client, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"files": "foreach: [x, y]", "others": "foreach: [x, y]", "a": ""})
+    archive.fail("files/x@2")
+    archive.commit({"files": "foreach: [x]", "others": "foreach: [x]", "a": ""})
+    deletion.delete_item(session, RunId(archive.run_id(3)), "x", "ann")
+    archive.commit({"a": ""})
+    archive.sql(
+        "insert into run (archive_id, branch_id, revision_id, number, run, trigger) "
+        "select archive_id, branch_id, revision_id, number, g, 'manual' from run, generate_series(2, 1200) g where number = 4"
+    )
+    archive.commit({"files": "foreach: [y]\non: manual", "a": ""})
+    (column,) = [one for one in grid(operator)["columns"] if one["name"] == "files"]
+    assert (column["highest"]["rev"], column["highest"]["state"]) == (2, "failed")
+    archive.sql("delete from run where run > 1")
 
 
 def test_the_state_of_a_list_agrees_with_its_numbers_while_it_runs(

@@ -329,6 +329,12 @@ def test_the_next_failure_is_behind_the_focus_and_also_on_the_page_of_earlier_ru
     expect(page.locator('.grid a[href="/papers@61/a"]')).to_have_count(0)
     page.locator(".trail").get_by_role("link", name="papers").click()
     expect(page.locator('.grid a[href="/papers@61/a"]')).to_be_visible()
+    page.locator('.grid a[href="/papers@40/a"]').focus()
+    page.keyboard.press("j")
+    expect(focused(page)).to_have_attribute("href", "/papers@5/a")
+    page.keyboard.press("k")
+    expect(focused(page)).to_have_attribute("href", "/papers@40/a")
+    expect(page.locator(".foot .line")).to_contain_text("These are later runs")
 
 
 @pytest.mark.full

@@ -11,14 +11,14 @@ function waitsFor() {
   return !isTyping() && String(getSelection()) !== "" ? "no text is selected" : "";
 }
 
-// The next or previous failure, from the focus on. After the last one of a page of the grid comes the page with earlier ones.
+// The next or previous failure, from the focus on. After the last one of a page of the grid comes the page with earlier ones, and before the first one that with later ones.
 function toFailure(step) {
   const failures = all(".alarm"), at = document.activeElement ?? document.body;
   const side = step > 0 ? Node.DOCUMENT_POSITION_FOLLOWING : Node.DOCUMENT_POSITION_PRECEDING;
   const ahead = at === document.body ? failures : failures.filter((e) => at.compareDocumentPosition(e) & side);
-  const further = document.querySelector("[data-further]")?.dataset.further;
-  if (!ahead.length && step > 0 && further) {
-    sessionStorage.setItem("further", "yes");
+  const further = document.querySelector(".grid")?.closest(".card").dataset[step > 0 ? "earlier" : "later"];
+  if (!ahead.length && further) {
+    sessionStorage.setItem("further", JSON.stringify([step, failures.at(step > 0 ? -1 : 0)?.getAttribute("href")]));
     return location.assign(further);
   }
   const next = (ahead.length ? ahead : failures).at(step > 0 ? 0 : -1);
@@ -141,9 +141,12 @@ if (document.querySelector(".grid") && sessionStorage.getItem("place")) {
   sessionStorage.removeItem("place");
 }
 if (sessionStorage.getItem("further")) {
+  const [step, from] = JSON.parse(sessionStorage.getItem("further")), failures = all(".grid .alarm");
   sessionStorage.removeItem("further");
-  document.querySelector(".alarm")?.focus();
-  say("These are earlier runs, with failures that nobody has handled.");
+  // The newest page may also have failures of the page from which somebody came.
+  const place = failures.findIndex((e) => e.getAttribute("href") === from);
+  failures.at(step > 0 ? place + 1 : place < 0 ? -1 : Math.max(place - 1, 0))?.focus();
+  say(`These are ${step > 0 ? "earlier" : "later"} runs, with failures that nobody has handled.`);
 }
 
 // The log of the cell at hand, or that of the page.
