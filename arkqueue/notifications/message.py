@@ -17,7 +17,7 @@ from arkqueue.db.session import Session
 from arkqueue.model import ArchiveId, AttemptId, Occasion, Stream
 from arkqueue.names import branch_name, page_path
 from arkqueue.queue.notifications import Delivery
-from arkqueue.states import State
+from arkqueue.states import OPEN, State
 from arkqueue.text import one_line, visible
 from arkqueue.views import archives
 from arkqueue.views.runs import RunView, views_of_runs
@@ -157,7 +157,14 @@ def _of_run(session: Session, configuration: Configuration, delivery: Delivery) 
     more = delivery.count - len(tasks)
     beside = f" and {more} more" if more > 0 else ""
     was_held = delivery.occasion is Occasion.HELD and bool(pairs) and all(v.state is not State.HELD for v, _ in pairs)
-    verb = "waited for a release, and does so no longer" if was_held else _VERBS[delivery.occasion]
+    is_early = delivery.occasion is Occasion.FAILED and run.state in OPEN
+    verb = (
+        "waited for a release, and does so no longer"
+        if was_held
+        else "has failures"
+        if is_early
+        else _VERBS[delivery.occasion]
+    )
     title = f"{run.full_name} {verb}" + (f": {named}{beside}" if named else "")
     return Message(
         delivery, run.archive, _line(title, LONGEST_LINE), run, tasks, max(more, 0), faults, "",

@@ -137,31 +137,52 @@ def _judge(connection: Connection, moved: Sequence[Any], patience: float) -> Non
         if run:
             news = _news(known, shown[run], failures.get(run), holds.get(run), good.get(run), run in was_faulty)
         else:
-            news = _News(Occasion.STOPPED, known.stopped, what=known.stopped) if known.stopped else None
+            news = [_News(Occasion.STOPPED, known.stopped, what=known.stopped)] if known.stopped else []
         _tell(connection, known, news, receivers, shown.get(run), patience)
 
 
 def _tell(
     connection: Connection,
     known: Any,
-    news: _News | None,
+    news: Sequence[_News],
     receivers: Mapping[str, Sequence[str]],
     row: Any,
     patience: float,
 ) -> None:
     """Put a delivery into the outbox for each receiver of news that differ from the last. ``known``:
     a row of ``told``. ``row``: the run; None: the news is about the archive.
+
+    A hold keeps the digest of the failures that were reported before, so that the end of the run
+    does not report them again.
     """
     key = {"archive": known.archive_id, "run": known.run_id}
-    if news is None:
-        if known.occasion in (Occasion.HELD, Occasion.STOPPED):
-            execute(connection, "tell", {**key, "occasion": None, "digest": "", "is_failed": known.is_failed})
-        return
-    if (known.occasion, known.digest) == (news.occasion, news.digest):
-        return
-    has_failed = news.occasion is Occasion.FAILED or (known.is_failed and news.occasion is Occasion.HELD)
-    told = {"occasion": str(news.occasion), "digest": news.digest, "is_failed": has_failed}
-    execute(connection, "tell", {**key, **told})
+    occasion, digest, is_failed = known.occasion, known.digest or "", known.is_failed
+    if not news and occasion in (Occasion.HELD, Occasion.STOPPED):
+        occasion, digest = None, digest if occasion == Occasion.HELD else ""
+    for one in news:
+        is_held, has_failed = one.occasion is Occasion.HELD, one.occasion is Occasion.FAILED
+        is_again = known.occasion == one.occasion
+        if is_held:
+            is_new = not is_again
+        else:
+            is_new = digest != one.digest or not (is_again or has_failed)
+        if is_new:
+            _post(connection, key, one, receivers, row, patience)
+        occasion, digest = str(one.occasion), digest if is_held else one.digest
+        is_failed = has_failed or (is_failed and is_held)
+    if (occasion, digest, is_failed) != (known.occasion, known.digest or "", known.is_failed):
+        execute(connection, "tell", {**key, "occasion": occasion, "digest": digest, "is_failed": is_failed})
+
+
+def _post(
+    connection: Connection,
+    key: Mapping[str, int],
+    news: _News,
+    receivers: Mapping[str, Sequence[str]],
+    row: Any,
+    patience: float,
+) -> None:
+    """Put a delivery into the outbox for each receiver of news about a run (``row``) or an archive."""
     wanted = _wanted(receivers, news.occasion, row.branch if row else "")
     author = address_of(row.author) if row else ""
     if not author or author.lower() in (receiver.lower() for receiver in wanted):
@@ -178,26 +199,28 @@ def _by_run(connection: Connection, block: str, runs: Sequence[int]) -> dict[int
     return {row.run_id: row for row in rows(connection, block, runs=runs, most=MOST_TASKS)} if runs else {}
 
 
-def _news(known: Any, row: Any, failed: Any, held: Any, good: Any, was_faulty: bool) -> _News | None:
-    """The news of a run in its present state. Runs of backfills and baselines have none."""
+def _news(known: Any, row: Any, failed: Any, held: Any, good: Any, was_faulty: bool) -> list[_News]:
+    """The news of a run in its present state. Runs of backfills and baselines have none. A run that
+    waits for a release has failed already if nothing else of it goes on.
+    """
     if row.backfill_number is not None or row.baseline:
-        return None
+        return []
     state = run_state(row)
+    failure = _News(Occasion.FAILED, failed.digest, failed.tasks, failed.attempts, failed.count) if failed else None
     if state is RunState.FAILED:
-        if failed is None:
-            return _News(Occasion.FAILED, "faults" if row.faults else "missing")
-        return _News(Occasion.FAILED, failed.digest, failed.tasks, failed.attempts, failed.count)
+        return [failure or _News(Occasion.FAILED, "faults" if row.faults else "missing")]
     if held is not None and state in (RunState.HELD, RunState.PENDING, RunState.PROCESSING):
-        return _News(Occasion.HELD, "", held.tasks, [None] * len(held.tasks), held.count)
+        hold = _News(Occasion.HELD, "", held.tasks, [None] * len(held.tasks), held.count)
+        return [failure, hold] if failure and not failed.goes_on else [hold]
     if state is not RunState.COMPLETED:
-        return None
+        return []
     digest = row.settled_at.isoformat() if row.settled_at else ""
     # A failure that a person waived is not fixed.
     is_fixed = not (row.failed or row.rejected) and (known.is_failed or was_faulty or good is not None)
     if is_fixed and known.occasion != Occasion.COMPLETED:
         tasks = good.tasks if good else []
-        return _News(Occasion.FIXED, digest, tasks, [None] * len(tasks), good.count if good else 0)
-    return _News(Occasion.COMPLETED, digest)
+        return [_News(Occasion.FIXED, digest, tasks, [None] * len(tasks), good.count if good else 0)]
+    return [_News(Occasion.COMPLETED, digest)]
 
 
 def _wanted(receivers: Mapping[str, Sequence[str]], occasion: Occasion, branch: str) -> dict[str, Occasion]:

@@ -38,8 +38,10 @@ left join told t on t.archive_id = w.archive_id and t.run_id = w.run_id;
 
 -- name: failures_to_tell
 -- The failed and rejected tasks of runs that nobody has waived: their number, the first ones, and a
--- digest that is different for the failures of other attempts.
-select t.run_id, count(*) as count, md5(string_agg(t.id || ':' || coalesce(t.attempt_id, 0), ',' order by t.id)) as digest,
+-- digest that is different for the failures of other attempts. `goes_on`: other tasks of the run go
+-- on without a person.
+select t.run_id, count(*) as count,
+       exists (select from task o where o.run_id = t.run_id and o.state in ('ready', 'running', 'deferred')) as goes_on, md5(string_agg(t.id || ':' || coalesce(t.attempt_id, 0), ',' order by t.id)) as digest,
        (array_agg(t.id order by t.position, t.id))[1:%(most)s] as tasks, (array_agg(t.attempt_id order by t.position, t.id))[1:%(most)s] as attempts
 from task t
 where t.run_id = any(%(runs)s) and t.kind = 'ordinary' and not t.deleted and t.state in ('failed', 'rejected') and not t.waived

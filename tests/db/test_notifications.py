@@ -7,13 +7,16 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from arkqueue.archive_settings import ArchiveSettings
+from arkqueue.config import Configuration
 from arkqueue.db.session import Session, rows
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import MAIL_WINDOW, MOST_MAILS, USUAL_OCCASIONS, ArchiveId, End, Occasion, RunId
+from arkqueue.notifications.message import write
 from arkqueue.queue import archives, deletion, holds, many, notifications, purge
 from arkqueue.queue.notifications import Delivery
 from arkqueue.views import installation
@@ -133,6 +136,42 @@ def test_a_gate_in_the_midst_of_a_run_is_told_and_the_failure_before_it_is_not_f
     holds.release(told.session, told.task("a@2"), "ann")
     told.run("a@2")
     assert occasions(told) == ["failed 2", "held 2", "fixed 2"]
+
+
+def test_failures_beside_a_held_task_are_told_before_the_run_settles_and_once(told: AnArchive) -> None:
+    told.commit({"approve": "hold: true", "a": "", "b": "", "c": "depends: [approve]"})
+    assert occasions(told) == ["held 2"]
+    told.fail("a@2")
+    assert occasions(told) == ["held 2"]  # b goes on
+    told.fail("b@2")
+    assert occasions(told) == ["held 2", "failed 2"]
+    (failed,) = told.sql("select count, tasks from delivery where occasion = 'failed'")
+    assert (failed["count"], set(failed["tasks"])) == (2, {told.task("a@2"), told.task("b@2")})
+    holds.release(told.session, told.task("approve@2"), "ann")
+    told.run("approve@2")
+    assert occasions(told) == ["held 2", "failed 2"]
+    holds.hold(told.session, told.task("c@2"), "ann")
+    assert occasions(told) == ["held 2", "failed 2", "held 2"]
+    holds.release(told.session, told.task("c@2"), "ann")
+    told.run("c@2")
+    assert occasions(told) == ["held 2", "failed 2", "held 2"]  # the same failures
+    told.retry("a@2")
+    told.fail("a@2")
+    assert occasions(told) == ["held 2", "failed 2", "held 2", "failed 2"]
+    told.retry("a@2")
+    told.retry("b@2")
+    told.run("a@2", "b@2")
+    assert occasions(told)[4:] == ["fixed 2"]
+
+
+def test_a_run_that_fails_and_is_held_in_one_moment_is_told_as_failed_first(told: AnArchive) -> None:
+    told.commit({"a": "", "approve": "hold: true"})
+    told.fail("a@2")
+    assert occasions(told) == ["failed 2", "held 2"]
+    (delivery,) = choose(told)
+    message = write(told.session, Configuration(home=Path("home")), delivery)
+    assert message is not None
+    assert message.title == "papers@2 has failures: a"
 
 
 def test_who_put_an_archive_on_hold_is_not_told_of_each_of_its_runs(told: AnArchive) -> None:
