@@ -26,6 +26,8 @@ TASK_STATES = (
 )  # fmt: skip
 _INDENT = "\n" + " " * 14
 """The beginning of the second and further lines of a fact."""
+LONGEST_ITEM = 500
+"""The most characters of an item that are printed."""
 FEWEST_LEFT_OUT = 3
 """The number of equal attempts between the first and the last one from which on they are only
 counted.
@@ -266,7 +268,7 @@ def _show_task(task: Any) -> None:
     is_deferred = task["state"] == "deferred"
     facts = [
         ("why", visible(task["why"])),
-        ("item", _item(task["item_body"])),
+        ("item", one_line(task["item_text"] or "", LONGEST_ITEM)),
         ("run", task["full_name"].partition("/")[0]),
         ("expected", spell(task["expected"]) if task["expected"] else ""),
         ("ready", at(task["ready_at"]) if task["ready_at"] else ""),
@@ -337,11 +339,6 @@ def _head(thing: Any, facts: Sequence[tuple[str, str]]) -> None:
     for key, value in facts:
         if value:
             say(f"  {dim(key)}{' ' * (12 - len(key))}{value}")
-
-
-def _item(body: Any) -> str:
-    """The item as JSON, as its task gets it, shortened if it is long."""
-    return "" if body is None else one_line(json.dumps(body, ensure_ascii=False), 500)
 
 
 def _used(attempt: Any) -> str:

@@ -570,8 +570,8 @@ select id, task_id, number, kind from attempt where id = any(%(attempts)s) order
 select body from definition where id = %(definition)s;
 
 -- name: show_item
--- The item of a task, if the task has a list.
-select i.body from task t join item i on i.id = t.item_id where t.id = %(task)s;
+-- The item of a task, if the task has a list, and its text with all digits of its numbers.
+select i.body, i.body::text as text from task t join item i on i.id = t.item_id where t.id = %(task)s;
 
 -- name: inputs_of_task
 -- The contents of a task's INPUTS for a limited number of its dependencies: their states, and the

@@ -154,13 +154,14 @@ class TaskDetail(TaskView):
     """A task with its frozen definition (None: COMMIT, REPORT), its attempts, and its audit log
     entries.
 
-    ``item_body``: its item, as the list has it; None: it has no list. ``deferred_at``: the first
-    time that it ended with exit code 75 since a person last retried it. ``deadline_at``: the time
+    ``item_body``: its item; None: it has no list. ``item_text``: the item as JSON, as its task gets
+    it, with all digits of its numbers. ``deferred_at``: the first time that it ended with exit code 75 since a person last retried it. ``deadline_at``: the time
     until which it may stay deferred. ``expected``: its expected start and end, if known.
     ``retry_count``: the number of retries by persons; ``attempts`` are its executions.
     """
 
     item_body: Any
+    item_text: str | None
     deferred_at: datetime | None
     deadline_at: datetime | None
     retry_count: int
@@ -304,6 +305,7 @@ def task(session: Session, task: TaskId) -> TaskDetail:
         view,
         TaskDetail,
         item_body=item[0].body if item else None,
+        item_text=item[0].text if item else None,
         deferred_at=row.deferred_at,
         deadline_at=row.deadline_at,
         retry_count=row.retries,

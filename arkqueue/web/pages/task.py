@@ -146,7 +146,7 @@ def facts(view: TaskDetail, attempt: AttemptView | None) -> list[tuple[str, str]
     """The facts about a task, besides its log."""
     definition = view.definition or {}
     command = definition.get("command") or definition.get("script") or ""
-    item = "" if view.item_body is None else json.dumps(view.item_body, ensure_ascii=False)
+    item = view.item_text or ""
     found = [
         ("Item", item if len(item) <= LONGEST_ITEM else f"{item[:LONGEST_ITEM]}…"),
         ("Command", command if isinstance(command, str) else " ".join(command)),

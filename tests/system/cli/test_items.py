@@ -189,6 +189,15 @@ def test_an_item_is_shown_with_its_tasks_alone(arkqueue: Cli, session: Session) 
     assert "it was deleted: arkqueue show papers@2 --deleted" in arkqueue("show", "papers@2/*/b%2Fc").out
 
 
+def test_a_task_shows_all_digits_of_its_item(arkqueue: Cli, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"store": "foreach: [{id: a, version: 1.10, size: 0.1000000000000000055511}]"})
+    written = '{"id":"a","version":1.10,"size":0.1000000000000000055511}'
+    assert f"  item        {written}" in arkqueue("show", "papers@2/store/a").lines
+    assert arkqueue("show", "papers@2/store/a", "--json").json["item_text"] == written
+    assert dict(facts(task(session, archive.task("store/a@2")), None))["Item"] == written
+
+
 def test_a_task_shows_what_its_list_has_for_it(arkqueue: Cli, session: Session) -> None:
     archive = an_archive(session)
     archive.commit(
@@ -202,6 +211,7 @@ def test_a_task_shows_what_its_list_has_for_it(arkqueue: Cli, session: Session) 
     assert line.endswith("z…")
     assert len(line) < 600
     assert arkqueue("show", "papers@2/tell", "--json").json["item_body"] is None
+    assert arkqueue("show", "papers@2/tell", "--json").json["item_text"] is None
     told = dict(facts(task(session, archive.task("store/a@2")), None))
     assert json.loads(told["Item"])["note"] == "x\ny"
 
