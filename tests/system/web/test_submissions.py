@@ -246,7 +246,8 @@ def test_a_pattern_that_takes_without_an_end_is_ended_and_others_are_judged(
     archive.commit(with_schema(SCHEMA))
     monkeypatch.setattr(payloads, "DEADLINE", 2.0)
     endless = json.dumps([{"id": "x", "word": "a" * 60 + "b"}])
-    problem(submit(operator, endless, "x"), 422, "the payload: cannot be validated: it takes longer than 2 s")  # fmt: skip
+    problem(submit(operator, endless, "x"), 422, "the payload: cannot be validated: it takes longer than 2 s", "Make it smaller")  # fmt: skip
+    problem(submit(operator, endless, "x", "application/yaml"), 422, "it takes longer than 2 s", "Send it as JSON")
     assert left(archive) == (0, 0, 0)
     assert submit(operator, '[{"id": "x", "word": "aaa"}]', "x").status_code == 201
 
