@@ -7,7 +7,7 @@ import re
 from functools import cache
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
@@ -40,6 +40,7 @@ from arkqueue.web.api import (
 )
 from arkqueue.web.api.calls import PREFIX
 from arkqueue.web.api.responses import Call
+from arkqueue.web.hosts import check_host
 from arkqueue.web.live import Live
 
 LONGEST_BODY = 1 << 20
@@ -107,10 +108,11 @@ def create_app(session: Session, configuration: Configuration) -> FastAPI:
     app.router.routes.extend(uploads.begin_router.routes)
     app.include_router(administration.open_router, prefix=PREFIX)
     app.include_router(administration.open_router, include_in_schema=False)
-    app.add_api_route("/openapi.json", lambda: JSONResponse(app.openapi()), include_in_schema=False)
-    app.add_api_route("/docs", lambda: _docs(app), response_class=HTMLResponse, include_in_schema=False)
+    named: dict[str, Any] = {"include_in_schema": False, "dependencies": [Depends(check_host)]}
+    app.add_api_route("/openapi.json", lambda: JSONResponse(app.openapi()), **named)
+    app.add_api_route("/docs", lambda: _docs(app), **named)
     # Browsers ask for this path when they show a badge, a feed or JSON alone.
-    app.add_api_route("/favicon.ico", lambda: RedirectResponse("/-/static/icon.svg"), include_in_schema=False)
+    app.add_api_route("/favicon.ico", lambda: RedirectResponse("/-/static/icon.svg"), **named)
     app.router.routes.append(Pages())
     problems.install(app)
     app.add_exception_handler(RequestValidationError, _malformed)
@@ -208,8 +210,11 @@ def _too_long(most: int) -> Response:
     return problems.of_error(problems.Refused(413, "the request", f"is longer than {most} bytes", "Send less at once."))
 
 
-def _docs(app: FastAPI) -> str:
+def _docs(app: FastAPI) -> Response:
     """All calls on one page, made from the OpenAPI document. The page loads nothing from elsewhere."""
+    from arkqueue.web.pages.answer import HEADERS
+    from arkqueue.web.pages.static_files import version
+
     rows = []
     for path, calls in app.openapi()["paths"].items():
         for method, call in calls.items():
@@ -219,14 +224,14 @@ def _docs(app: FastAPI) -> str:
         f'<dt id="problem-{kind}">{503 if kind == problems.BUSY else kind}<dd>{title}'
         for kind, title in problems.TITLES.items()
     ]
-    return (
-        '<!doctype html><html lang="en"><meta charset="utf-8"><title>arkqueue API</title>'
-        "<style>body{font:16px/1.5 sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
-        "td{vertical-align:top;padding:.2rem .8rem .2rem 0}</style>"
-        f"<h1>arkqueue {html.escape(__version__)}</h1>"
+    return HTMLResponse(
+        '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<title>arkqueue API</title><link rel="stylesheet" href="/-/static/look.css?{version()}">'
+        f'<main class="docs"><h1>arkqueue {html.escape(__version__)}</h1>'
         "<p>Every call but <code>healthz</code> needs a token: <code>Authorization: Bearer TOKEN</code>. "
         'The whole description: <a href="/openapi.json">openapi.json</a>.'
         f"<h2>Calls</h2><table>{''.join(rows)}</table>"
         "<h2>Problems</h2><p>Errors are problem documents (RFC 9457) with thing, fault and remedy."
-        f"<dl>{''.join(kinds)}</dl></html>"
+        f"<dl>{''.join(kinds)}</dl></main></html>",
+        headers=HEADERS,
     )

@@ -30,10 +30,11 @@ from arkqueue.errors import ArkqueueError, NotFound
 from arkqueue.queue import sign_ins
 from arkqueue.text import one_line
 from arkqueue.web import problems
+from arkqueue.web.hosts import check_host
 from arkqueue.web.openid import RETURN, NoLogout, NoRights, NotSignedIn, Provider
 from arkqueue.web.pages.answer import HEADERS, SIGN_IN, Shown, answer, local, refused_page, to_sign_in
 from arkqueue.web.pages.forms import Form
-from arkqueue.web.pages.visitor import COOKIE, browser_of, check_host, keep, rights
+from arkqueue.web.pages.visitor import COOKIE, browser_of, keep, rights
 
 log = logging.getLogger("arkqueue")
 

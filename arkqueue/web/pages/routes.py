@@ -22,6 +22,7 @@ from arkqueue.queue import sign_ins, tokens
 from arkqueue.queue.tokens import Scope, Token
 from arkqueue.views.find import find_item, find_run, find_task
 from arkqueue.views.lists import has_list
+from arkqueue.web.hosts import check_host
 from arkqueue.web.live import Subscription
 from arkqueue.web.openid import RETURN
 from arkqueue.web.pages import (
@@ -62,7 +63,6 @@ from arkqueue.web.pages.visitor import (
     Visitor,
     browser_of,
     check_form,
-    check_host,
     keep,
     visitor_of,
 )

@@ -10,14 +10,11 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
 import re
-import socket
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cache
 from typing import Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -28,6 +25,7 @@ from arkqueue.queue import sign_ins, tokens
 from arkqueue.queue.sign_ins import BROWSER, Person
 from arkqueue.queue.tokens import Scope, Token
 from arkqueue.web.access import Caller, admit
+from arkqueue.web.hosts import check_host
 from arkqueue.web.problems import Refused
 from arkqueue.web.rights import at, rights_of
 
@@ -164,15 +162,6 @@ def _foreign() -> Refused:
     return Refused(403, "the form", fault, "Open the page again, and send it there.")
 
 
-def check_host(request: Request) -> None:
-    """Raise `Refused` if the browser was led here under a foreign name."""
-    host, configuration = request.url.hostname or "", request.app.state.configuration
-    named = urlsplit(configuration.public_url or "").hostname
-    if not (_is_address(host) or host in _own_names() or host in configuration.hosts or host == named):
-        fault = f"asks for the host {host!r}, which is not a name of this server"
-        raise Refused(421, "the request", fault, "Set hosts in the configuration to the names of this server.")
-
-
 def keep(request: Request, response: Response, secret: str, seconds: float = BROWSER) -> None:
     """Let the browser keep its secret: for this server only, out of reach of scripts, and sent with
     links from other sites but not with their forms.
@@ -191,16 +180,3 @@ def keep(request: Request, response: Response, secret: str, seconds: float = BRO
 def browser_of(request: Request) -> str:
     """The name that a browser gives itself."""
     return request.headers.get("user-agent", "").replace("\0", "")
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
-
-
-@cache
-def _own_names() -> frozenset[str]:
-    return frozenset({"localhost", socket.gethostname().lower(), socket.getfqdn().lower()})

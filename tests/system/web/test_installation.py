@@ -263,7 +263,26 @@ def test_docs_load_nothing_from_elsewhere(client: Client, server: ApiServer) -> 
     assert page.status_code == 200
     assert "/api/v1/notices" in page.text
     assert "://" not in page.text
+    assert "<style" not in page.text
+    assert page.headers["content-security-policy"].startswith("default-src 'none'; style-src 'self'")
     assert 'id="problem-409"' in page.text
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("docs", 421),
+        ("openapi.json", 421),
+        ("favicon.ico", 421),
+        ("-/static/look.css", 421),
+        ("healthz", 200),
+        ("api/v1/healthz", 200),
+    ],
+)
+def test_under_a_foreign_name_only_probes_and_calls_are_answered(server: ApiServer, path: str, status: int) -> None:
+    answer = httpx.get(f"{server.url}/{path}", headers={"host": "evil.example"}, **PLAIN)
+    assert answer.status_code == status
+    assert httpx.get(f"{server.url}/{path}", **PLAIN).status_code < 400
 
 
 def test_database_that_is_away_is_told_and_waited_for(

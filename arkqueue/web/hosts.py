@@ -1,0 +1,39 @@
+"""The names under which browsers may reach this server. Another name may be one of a foreign site,
+which leads a browser here to read what only that browser can reach (DNS rebinding).
+
+Calls of the API are answered under every name: a browser has no token for them. ``healthz`` is, too,
+because probes and task managers reach the server under names that only machines know.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from functools import cache
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+
+from arkqueue.web.problems import Refused
+
+
+def check_host(request: Request) -> None:
+    """Raise `Refused` if the browser was led here under a foreign name."""
+    host, configuration = request.url.hostname or "", request.app.state.configuration
+    named = urlsplit(configuration.public_url or "").hostname
+    if not (_is_address(host) or host in _own_names() or host in configuration.hosts or host == named):
+        fault = f"asks for the host {host!r}, which is not a name of this server"
+        raise Refused(421, "the request", fault, "Set hosts in the configuration to the names of this server.")
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+@cache
+def _own_names() -> frozenset[str]:
+    return frozenset({"localhost", socket.gethostname().lower(), socket.getfqdn().lower()})
