@@ -39,6 +39,19 @@ cross join lateral (
 left join deed h on h.id = t.hold_id
 order by t.archive_id, t.hold_id;
 
+-- name: contents_of_archive
+-- The numbers of what an archive has. `open`: its tasks that have not started, as its removal cancels
+-- them. `log_bytes`: of the newest attempts, at most `most`; `has_more`: there are more attempts.
+select (select count(*) from run where run.archive_id = %(archive)s and run.deleted_at is null) as runs, (select count(*) from submission s where s.archive_id = %(archive)s) as submissions,
+       (select count(*) from schedule s join branch b on b.id = s.branch_id where b.archive_id = %(archive)s) as schedules, tasks.open, tasks.running, logs.log_bytes, logs.has_more
+from (select count(*) filter (where t.state <> 'running' and (t.kind = 'ordinary' or t.kind = 'report' and (t.program or t.state = 'held'))) as open, count(*) filter (where t.state = 'running') as running
+      from task t where t.branch_id = any(array(select id from branch where archive_id = %(archive)s)) and t.settled_at is null) tasks
+cross join (
+    select coalesce(sum(newest.log_bytes), 0)::bigint as log_bytes, count(*) > %(most)s as has_more
+    from (select case when at.log_removal_id is null then at.log_bytes end as log_bytes
+          from run join task t on t.run_id = run.id join attempt at on at.task_id = t.id
+          where run.archive_id = %(archive)s order by run.id desc limit %(most)s + 1) newest) logs;
+
 -- name: removal_of_archive
 -- When an archive was removed, and by whom; nothing if it is watched.
 select a.removed_at as at, coalesce((select d.by from deed d where d.archive_id = a.id and d.verb = 'remove' and d.run_id is null and d.task_id is null order by d.id desc limit 1), '') as by

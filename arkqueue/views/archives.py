@@ -19,6 +19,8 @@ from arkqueue.views.rows import view_of
 
 UNREADABLE = "its settings in the database cannot be read, and are shown as if there were none"
 """The trouble of an archive whose row is garbled."""
+MOST_LOGS = 20_000
+"""The most attempts of an archive whose logs are measured."""
 MOST_HOLDS = 5
 """The most holds that are shown with an archive."""
 _BY = {BY_ITS_FILE: "the workflow file", BY_A_GUARD: "require-approval", BY_WORKFLOW_AUTHORS: "workflow-authors"}
@@ -258,6 +260,27 @@ def removal_of(session: Session, archive: int) -> RemovalView | None:
     """The removal of an archive; None if it is watched."""
     rows = session.rows("removal_of_archive", archive=archive)
     return RemovalView(rows[0].at, rows[0].by) if rows else None
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """The numbers of what an archive has. ``open``, ``running``: its tasks that have not started, and
+    those that run. ``log_bytes``: the size of its logs; ``has_more``: only of the newest ones.
+    """
+
+    runs: int
+    submissions: int
+    schedules: int
+    open: int
+    running: int
+    log_bytes: int
+    has_more: bool
+
+
+def contents_of(session: Session, archive: ArchiveId) -> Contents:
+    """The numbers of what an archive has."""
+    (row,) = session.rows("contents_of_archive", archive=archive, most=MOST_LOGS)
+    return Contents(*row)
 
 
 def _views(session: Session, rows: Sequence[Any]) -> list[ArchiveView]:

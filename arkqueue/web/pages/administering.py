@@ -15,7 +15,7 @@ from arkqueue.errors import ArkqueueError, Forbidden, Invalid, NotFound
 from arkqueue.lock_names import is_global
 from arkqueue.names import page_path
 from arkqueue.queue.tokens import Scope
-from arkqueue.views.archives import ArchiveView
+from arkqueue.views.archives import ArchiveView, contents_of
 from arkqueue.views.archives import archive as show_archive
 from arkqueue.web.access import admit
 from arkqueue.web.api import administration, archives, locks
@@ -26,7 +26,7 @@ from arkqueue.web.api.locks import Capacity
 from arkqueue.web.pages.administration import LONG, adding_page, shown_settings, tokens_page
 from arkqueue.web.pages.answer import HEADERS, Shown, answer, local, refused_page
 from arkqueue.web.pages.forms import Form, number, valid
-from arkqueue.web.pages.preview import preview_of_rewind, preview_of_waiver
+from arkqueue.web.pages.preview import preview_of_archive_removal, preview_of_rewind, preview_of_waiver
 from arkqueue.web.pages.refusals import filled_again
 from arkqueue.web.pages.sessions import end_sessions
 from arkqueue.web.pages.visitor import Visitor, check_form
@@ -106,10 +106,16 @@ def _add_archive(visitor: Visitor, request: Request, form: Form) -> str:  # noqa
     return f"/{page_path(form['name'])}"
 
 
-def _remove_archive(visitor: Visitor, request: Request, form: Form) -> str | Response:
+def _remove_archive(visitor: Visitor, request: Request, form: Form) -> str | Shown | Response:
+    """Remove an archive; before that, show the consequences."""
     if form["text"] != form["name"]:
         again = Shown("remove-archive.html", {"name": form["name"], "typed": form["text"], "back": local(form["back"])})
         return answer(request, visitor, again, 422)
+    if form["sure"] != "yes":
+        caller = admit(request, Scope.ADMIN)
+        return preview_of_archive_removal(
+            form["name"], contents_of(caller.session, caller.archive(form["name"])), local(form["back"])
+        )
     archives.remove_archive(request, form["name"])
     return "/"
 

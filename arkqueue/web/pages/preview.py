@@ -17,7 +17,7 @@ from arkqueue.queue.done import Done
 from arkqueue.queue.purge import purge_runs
 from arkqueue.queue.removal import holders_of
 from arkqueue.states import RunState, State
-from arkqueue.views.archives import RewoundView
+from arkqueue.views.archives import Contents, RewoundView
 from arkqueue.views.find import check_list, find_item, find_run, find_task
 from arkqueue.views.naming import task_names
 from arkqueue.views.runs import views_of_runs
@@ -234,6 +234,39 @@ def preview_of_rewind(name: str, rewind: Rewind, rewound: RewoundView, back: str
         title=f"Rewind {name} to revision {rewind.revision}",
         yes="rewind it",
         question=" ".join([question, *filter(None, notes)]),
+        consequences=[one for one in found if one.count],
+        refused=(),
+        count=0,
+        is_all=True,
+    )
+
+
+def preview_of_archive_removal(name: str, contents: Contents, back: str) -> Shown:
+    """The effects of the removal of an archive."""
+    size = f"{'more than ' * contents.has_more}{contents.log_bytes / (1 << 20):,.1f} MiB"
+    found = [
+        Consequence(
+            "canceled, as it has not started" if contents.open == 1 else "canceled, as they have not started",
+            contents.open,
+            [],
+            State.CANCELED,
+        ),
+        Consequence("left to run to the end", contents.running, [], State.RUNNING),
+        Consequence("dropped", contents.schedules, [], State.CANCELED, "schedule"),
+        Consequence(
+            f"kept, with logs of {size}" if contents.log_bytes else "kept", contents.runs, [], State.COMPLETED, "run"
+        ),
+        Consequence("kept", contents.submissions, [], State.COMPLETED, "submission"),
+    ]
+    return _administered(
+        name,
+        {"text": name},
+        back,
+        verb="remove-archive",
+        words="Remove",
+        title=f"Remove {name}",
+        yes="remove it",
+        question="arkqueue no longer watches the archive. Its history stays readable, and is purged by its age as its settings say.",
         consequences=[one for one in found if one.count],
         refused=(),
         count=0,

@@ -192,7 +192,7 @@ def test_every_verb_of_a_person_is_in_the_audit_log(admin: httpx.Client, archive
     repository.commit({"x": "1"})
     send(admin, "add-archive", name="thesis", url=repository.url)
     send(admin, "rewind", name="thesis", revision="1", sure="yes")
-    send(admin, "remove-archive", name="thesis", text="thesis")
+    send(admin, "remove-archive", name="thesis", text="thesis", sure="yes")
     entries = shown(admin, "/-/audit-log")["entries"]
     told = [(entry["verb"], entry["name"], entry["note"]) for entry in entries if entry["by"] == "admin test"]  # type: ignore[attr-defined]
     assert told == [
@@ -343,6 +343,24 @@ def test_rules_for_keeping_are_tried_first(admin: httpx.Client, archive: AnArchi
     assert archive.state("a@2") == "completed"
 
 
+def test_the_removal_of_an_archive_shows_its_effects_first(admin: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"b": "on: [commit, submission]\nschedule: '0 3 * * *'", "c": "", "d": "depends: [c]"})
+    archive.write("b@2", b"x" * (3 << 20), tail=1 << 22)
+    archive.run("b@2")
+    archive.claim("c@2")
+    archive.submit()
+    page = send(admin, "remove-archive", name="papers", text="papers")
+    text = said(page)
+    for words in (
+        "2 tasks would be canceled, as they have not started", "1 task would be left to run to the end", "1 schedule would be dropped",
+        "3 runs would be kept, with logs of 3.0 MiB", "1 submission would be kept",
+    ):  # fmt: skip
+        assert words in text, words
+    assert archive.state("d@2") == "waiting"
+    assert confirm(admin, page).headers["location"] == "/"
+    assert (archive.state("c@2"), archive.state("d@2")) == ("running", "canceled")
+
+
 def test_an_archive_is_added_and_removed(admin: httpx.Client, tmp_path: Path) -> None:
     subprocess.run(["svnadmin", "create", str(tmp_path / "repository")], check=True)
     added = send(admin, "add-archive", name="thesis", url=str(tmp_path / "repository"), process="yes")
@@ -352,7 +370,8 @@ def test_an_archive_is_added_and_removed(admin: httpx.Client, tmp_path: Path) ->
     assert "was not confirmed: “thesi” is not the name of this archive. Write thesis" in said(again, 422)
     assert 'action="/-/act/remove-archive"' in again.text
     assert 'name="name" value="thesis"' in again.text
-    assert send(admin, "remove-archive", name="thesis", text="thesis").headers["location"] == "/"
+    assert "Remove thesis?" in said(send(admin, "remove-archive", name="thesis", text="thesis"))
+    assert send(admin, "remove-archive", name="thesis", text="thesis", sure="yes").headers["location"] == "/"
     assert "thesis" not in said(admin.get("/"))
     refused = send(admin, "add-archive", name="thesis", url=str(tmp_path / "nothing"))
     assert refused.status_code in (409, 422, 502)
