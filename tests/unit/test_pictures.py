@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -85,6 +86,13 @@ def test_a_box_is_as_wide_as_the_longest_name_of_its_layer() -> None:
     assert two.width == three.width > one.width == four.width
     assert two.x == one.x + one.width + drawing.BESIDE
     assert four.x == two.x + two.width + drawing.BESIDE
+
+
+def test_a_gate_of_all_tasks_has_the_name_that_the_workflow_file_gives_it() -> None:
+    graph = a_graph((1, 2), (2, 3), names={2: "PREV:*:commits:settled:except:proofs,slow"})
+    graph.nodes[1] = replace(graph.nodes[1], gate=True)
+    gate = next(box for box in drawn(graph, "papers").boxes if box.node.id == 2)
+    assert (gate.label, gate.words) == ("PREV:*", "gate, except proofs,slow")
 
 
 def test_a_name_that_is_too_long_keeps_its_beginning_and_its_end() -> None:

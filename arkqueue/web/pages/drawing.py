@@ -15,6 +15,7 @@ from urllib.parse import quote
 import networkx
 
 from arkqueue.model import COMMIT, REPORT
+from arkqueue.plan.edges import EVERYTHING
 from arkqueue.states import State
 from arkqueue.text import shortened, visible
 from arkqueue.views.graph import EdgeView, GraphView, NodeView
@@ -108,8 +109,9 @@ def drawn(
         for along, neighbours in ((layers, graph.predecessors), (layers[::-1], graph.successors)):
             _sweep(along, neighbours)
     heights = [sum(HEIGHT if id in nodes else LINE for id in layer) + BELOW * (len(layer) - 1) for layer in layers]
-    short = distinct([visible(node.label) for node in nodes.values()])
-    labels = {id: short[visible(node.label)] for id, node in nodes.items()}
+    names = {id: visible(_label(node)) for id, node in nodes.items()}
+    short = distinct(list(names.values()))
+    labels = {id: short[name] for id, name in names.items()}
     said = words or {id: _words(node, archive, lists.get(id)) for id, node in nodes.items()}
     words = {id: shortened(visible(said[id]), LONGEST) for id in nodes}
     places: dict[int, tuple[int, int]] = {}
@@ -268,11 +270,19 @@ def _curve(way: Sequence[int], places: Mapping[int, tuple[int, int]], widths: Ma
     return path
 
 
+def _label(node: NodeView) -> str:
+    """The name in a box: of the gate of an entry ``PREV:*``, only the entry."""
+    return EVERYTHING if node.gate and node.name.startswith(EVERYTHING) else node.label
+
+
 def _words(node: NodeView, archive: str, of: ListView | None) -> str:
     state = str(node.state) if of is None else _numbers(of)
     if node.outside:
         return f"of {node.full_name.rpartition('/')[0].partition('/')[0].removeprefix(archive + '@')} · {state}"
-    return "gate" if node.gate and node.name != COMMIT and node.state is not State.HELD else state
+    if node.gate and node.name != COMMIT and node.state is not State.HELD:
+        _, _, excepted = node.name.partition(":except:")
+        return f"gate, except {excepted}" if excepted else "gate"
+    return state
 
 
 def _numbers(of: ListView) -> str:

@@ -15,13 +15,14 @@ from arkqueue.names import as_backfill
 @dataclass(frozen=True, slots=True)
 class Remedy:
     """A button. ``act``: the address below ``/-/act`` to which the form is sent; empty for the
-    verbs of tasks and runs.
+    verbs of tasks and runs. ``state``: of a list, only the items in this state.
     """
 
     verb: str
     name: str
     words: str
     act: str = ""
+    state: str = ""
 
 
 _VERBS: Final[dict[tuple[str, ...], tuple[str, str]]] = {
@@ -58,6 +59,11 @@ def remedies_of(commands: Sequence[str], name: str) -> list[Remedy]:
             program, verb, *rest = shlex.split(command)
         except ValueError:
             continue
+        state = ""
+        if "--state" in rest[:-1]:
+            at = rest.index("--state")
+            _, state = rest[at : at + 2]
+            del rest[at : at + 2]
         options = tuple(word for word in rest if word.startswith("--"))
         things = [word for word in rest if not word.startswith("--")]
         if program != "arkqueue" or len(things) > 1:
@@ -67,7 +73,7 @@ def remedies_of(commands: Sequence[str], name: str) -> list[Remedy]:
         elif things and (known := _VERBS.get((verb, *options))):
             # The button sends the plain command. If this needs an option, the refusal offers it
             # with its consequences.
-            found.append(Remedy(known[0], things[0], _words(known[1], things[0], name)))
+            found.append(Remedy(known[0], things[0], _words(known[1], things[0], name), state=state))
         elif things and (acts := _ACTS.get((verb, *options))):
             found.append(Remedy(acts[0], things[0], f"{acts[1]} {things[0]}", acts[0]))
     return found

@@ -13,7 +13,7 @@ from arkqueue.db.session import Session
 from arkqueue.model import End, RunId, Usage
 from arkqueue.queue import scratch
 from tests.builders import PROCESS, AnArchive, an_archive
-from tests.system.pages.conftest import HOSTILE, first, press, said
+from tests.system.pages.conftest import HOSTILE, confirm, first, form_of, press, said
 
 
 @pytest.fixture
@@ -124,6 +124,23 @@ def test_the_remedies_of_a_wait_are_its_buttons(operator: httpx.Client, archive:
     assert "1 task would be free to start papers@3/upload" in said(asked)
     press(operator, "/papers@3/upload", "papers@2/upload", "retry")
     assert archive.state("upload@2") == "ready"
+
+
+def test_the_remedies_of_several_items_are_for_the_whole_list(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"pack": "foreach: [x, y, z]", "index": "depends: [pack]"})
+    archive.fail("pack/x@2", "pack/y@2")
+    page = operator.get("/papers@2/index")
+    every = "papers@2/pack/*"
+    assert buttons(page)[:2] == [
+        (every, "retry", "Retry 2/pack/*", True),
+        (every, "skip-as-completed", "Count as completed 2/pack/*", False),
+    ]
+    told = {"form": form_of(page), "name": every, "verb": "skip-as-completed", "state": "failed", "back": "/"}
+    assert 'name="state" value="failed"' in page.text
+    asked = operator.post("/-/act", data=told)
+    assert "papers@2/pack/z" not in said(asked)
+    confirm(operator, asked)
+    archive.run("pack/z@2", "index@2")
 
 
 def test_a_task_of_a_paused_archive_is_resumed_on_its_page(operator: httpx.Client, archive: AnArchive) -> None:
