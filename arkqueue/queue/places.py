@@ -104,6 +104,11 @@ def on_run(session: Session, run: int, verb: str, by: str, work: Callable[[Graph
 def refuse_implicit(row: Any, what: str) -> None:
     """Raise ``Conflict`` if a task exists in every run (COMMIT or REPORT)."""
     if row.kind != TaskKind.ORDINARY:
-        is_resent = row.kind == TaskKind.REPORT and what in ("retried", "restarted")
-        remedy = "send a further report: arkqueue report RUN --update" if is_resent else ""
+        remedy = _OF_REPORT.get(what, "") if row.kind == TaskKind.REPORT else ""
         raise Conflict(row.name, f"exists in every run and cannot be {what}", remedy)
+
+
+_SEND = "send a further report: arkqueue report RUN --update"
+_STOP = "to stop it, delete its run: arkqueue delete RUN; in later revisions, a 'deadline' ends a REPORT that stays deferred"
+_OF_REPORT = {"retried": _SEND, "restarted": _SEND, "canceled": _STOP, "skipped": _STOP}
+"""What helps instead of a verb that `REPORT` does not take."""

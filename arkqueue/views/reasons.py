@@ -634,6 +634,8 @@ def deferred(row: Any, subject: str) -> Reason:
     text = f"{subject} is deferred: attempt {row.attempts} {why}. The next {following} is due at {moment(row.due_at)}."
     if row.deadline_at is not None:
         text += f" Its deadline is {moment(row.deadline_at)}: if it is still deferred then, it fails."
+    elif row.kind == TaskKind.REPORT:
+        text += " It has no deadline: only another exit code, or the deletion of its run, ends it."
     name = task_name(row)
     commands = [f"arkqueue logs {name}", f"arkqueue {'refresh' if row.polls else 'retry'} {name}"]
     return Reason(kind=Why.DEFERRED, text=text, tasks=[name], commands=commands)

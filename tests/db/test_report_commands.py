@@ -13,7 +13,7 @@ from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Forbidden
 from arkqueue.model import End
-from arkqueue.queue import archives, deletion, holds, many
+from arkqueue.queue import archives, deletion, finish, holds, many
 from arkqueue.queue.guards import Approver
 from arkqueue.queue.reports import Made, update_report
 from arkqueue.views import reports as views
@@ -101,6 +101,31 @@ def test_a_deferred_command_is_tried_at_once_by_a_retry(archive: AnArchive) -> N
     assert (state(archive), told(archive)) == ("completed", [(1, True, True, 1)])
     with pytest.raises(Conflict, match="REPORT: exists in every run and cannot be retried"):
         archive.retry("REPORT@2")
+
+
+def test_a_command_that_is_deferred_without_an_end_is_ended_with_its_run(archive: AnArchive) -> None:
+    archive.commit({"a": "", "REPORT": SENDS})
+    archive.run("a@2")
+    send(archive, 75)
+    for verb, word in ((archive.cancel, "canceled"), (archive.skip, "skipped")):
+        said = f"REPORT: exists in every run and cannot be {word}. to stop it, delete its run: .*a 'deadline' ends"
+        with pytest.raises(Conflict, match=said):
+            verb("REPORT@2")
+    text = explain(archive.session, archive.task("REPORT@2")).text
+    assert text.endswith("It has no deadline: only another exit code, or the deletion of its run, ends it.")
+    deletion.delete_run(archive.session, run_of(archive), "ann")
+    assert state(archive) == "canceled"
+
+
+def test_a_deadline_ends_a_command_that_is_deferred_without_an_end(archive: AnArchive) -> None:
+    archive.commit({"a": "", "REPORT": f"{SENDS}\ndeadline: 1d"})
+    archive.run("a@2")
+    send(archive, 75)
+    assert "Its deadline is" in explain(archive.session, archive.task("REPORT@2")).text
+    archive.sql("update task set deferred_at = deferred_at - interval '25 h', due_at = now() where state = 'deferred'")
+    finish.wake_deferred(archive.session)
+    send(archive, 75)
+    assert state(archive) == "failed"
 
 
 def test_an_update_runs_the_command_again_if_something_has_changed(archive: AnArchive) -> None:
