@@ -88,10 +88,10 @@ sys.exit(0 if answer.status == 200 else 75)
 """
 
 
-def deposit(remote: Remote, waits: bool = False) -> Any:
-    ask = {"script": ASK.format(url=remote.url, waits=waits), "every": "1h"}
+def deposit(remote: Remote, waits: bool = False, *, every: str = "1h", deadline: str = "14d") -> Any:
+    ask = {"script": ASK.format(url=remote.url, waits=waits), "every": every}
     hand_over = HAND_OVER.format(url=remote.url)
-    fields = {"script": hand_over, "shell": "python3", "checkout": "none", "on_lost": "fail", "deadline": "14d"}
+    fields = {"script": hand_over, "shell": "python3", "checkout": "none", "on_lost": "fail", "deadline": deadline}
     after = {"depends": ["deposit"], "command": "cat $ARKQUEUE_INPUTS", "checkout": "none"}
     return tasks({"deposit": fields | {"poll": ask}, "after": after})
 
@@ -116,6 +116,40 @@ def test_a_deposit_that_is_in_review_for_a_while(shared: Installation, archives:
     assert '{"deposit": {"id": "d-1", "status": "accepted"}}' in papers.log("after@2")
     refused = shared("refresh", name, code=1)
     assert "is completed: only a deferred task with a poll can be polled" in refused.err
+
+
+@pytest.mark.parametrize("is_accepted", [True, False], ids=["accepted", "never"])
+def test_a_deposit_that_is_in_review_for_a_week_is_made_once(
+    installations: Installations, archives: Archives, remote: Remote, is_accepted: bool
+) -> None:
+    """It is asked for each day, also by a server that was killed and started again. The days pass in the database."""
+    arkqueue = installations()
+    server = arkqueue.start()
+    papers = archives(arkqueue)
+    papers.commit(deposit(remote, every="1d", deadline="7d"))
+    papers.wait("deposit@2", "deferred")
+    week = 7
+    for day in range(1, week + 1):
+        if day == 3:
+            assert server.stop() == 0
+            server = arkqueue.start()
+        if day == 5:
+            server.kill()
+            server = arkqueue.start()
+        if day == week and is_accepted:
+            remote.status = "accepted"
+        passed = "update task set due_at = due_at - interval '1 d', deferred_at = deferred_at - interval '1 d' where state = 'deferred' returning id"
+        assert len(arkqueue.sql(passed)) == 1
+        eventually(lambda day=day: [a["end"] for a in papers.attempts("deposit@2")] == ["exited"] * (day + 1))
+        papers.wait("deposit@2", "deferred" if day < week else "completed" if is_accepted else "failed")
+    assert [a["kind"] for a in papers.attempts("deposit@2")] == ["run"] + ["poll"] * week
+    assert (remote.deposits, remote.asked) == (1, week)
+    if not is_accepted:
+        assert "it had stayed deferred until its deadline" in papers.explained("deposit@2")
+        remote.status = "accepted"
+        arkqueue("retry", papers.task("deposit@2"))
+        papers.wait("deposit@2")
+        assert (remote.deposits, remote.asked) == (1, week + 1), "a retry asks again"
 
 
 def test_a_server_that_is_killed_between_the_remote_yes_and_its_record_asks_again(
