@@ -7,12 +7,15 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
+import tempfile
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from arkqueue.cli import attach
+from tests.requirements import a_mount
 from tests.system.end_to_end.conftest import Archives, Installations
 from tests.system.end_to_end.installation import Installation, tasks
 from tests.waiting import PATIENCE, eventually
@@ -167,6 +170,68 @@ def test_a_command_that_gives_up_says_how_to_continue(
     papers.wait_for_run(2, run=2)
     assert made == f"{papers.name}@2.2"
     assert arkqueue("logs", f"{made}/check").out == "./file\n./other\n{}\n"
+
+
+@pytest.mark.full
+def test_a_file_of_more_than_two_gibibytes_is_handed_in(
+    installations: Installations, archives: Archives, tmp_path: Path
+) -> None:
+    """A signed number of 32 bits does not hold its size."""
+    long = (2 << 30) + 3
+    file, batch = tmp_path / "big.bin", tmp_path / "batch.json"
+    batch.write_text("{}")
+    with file.open("wb") as stream:
+        stream.truncate(long - 3)
+        stream.seek(0, os.SEEK_END)
+        stream.write(b"end")
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as disk:  # the other folders may be in memory
+        arkqueue = installations(scratch_folder=disk)
+        server = arkqueue.start()
+        papers = archives(arkqueue)
+        command = 'cd "$ARKQUEUE_ATTACHMENTS" && stat -c %s big.bin && tail -c 3 big.bin'
+        papers.commit(tasks({"check": {"on": "submission", "checkout": "none", "command": command}}))
+        papers.wait_for_run(2)
+        made = arkqueue("submit", papers.name, batch, "--id", "big", "--attach", file).out.strip()
+        papers.wait_for_run(2, run=2)
+        assert arkqueue("logs", f"{made}/check").out.split() == [str(long), "end"]
+        server.stop()
+
+
+@pytest.mark.usefixtures("root")
+def test_a_full_disk_ends_the_command_which_goes_on_when_there_is_room(
+    installations: Installations, archives: Archives, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, batch, file = tmp_path / "disk", tmp_path / "batch.json", tmp_path / "big.bin"
+    batch.write_text("{}")
+    file.write_bytes(os.urandom(2_800_000))
+    disk.mkdir()
+    with a_mount("-t", "tmpfs", "-o", "size=4m", "tmpfs", disk):
+        arkqueue = installations(scratch_folder=str(disk / "scratch"), min_free=0)
+        server = arkqueue.start()
+        papers = archives(arkqueue)
+        papers.commit(tasks({"sums": FILES["sums"]}))
+        papers.wait_for_run(2)
+        send, filler = attach.send, disk / "filler"
+
+        def fill_and_send(*arguments: Any) -> None:
+            filler.write_bytes(b"x" * 2_500_000)
+            send(*arguments)
+
+        monkeypatch.setattr(attach, "send", fill_and_send)
+        words = "submit", papers.name, batch, "--id", "m5", "--attach", file
+        refused = arkqueue(*words, code=1)
+        assert "do not fit on the disk" in refused.err
+        assert "the server keeps the received bytes for a day. To continue: the same command" in refused.err
+        assert refused.out == ""
+        filler.unlink()
+        monkeypatch.undo()
+        assert arkqueue(*words).out == f"{papers.name}@2.2\n"
+        papers.wait_for_run(2, run=2)
+        assert (
+            arkqueue("logs", f"{papers.name}@id:m5/sums").out
+            == f"{hashlib.sha256(file.read_bytes()).hexdigest()}  big.bin\n"
+        )
+        server.stop()
 
 
 def test_a_refused_document_leaves_its_id_free_and_an_upload_can_be_ended(
