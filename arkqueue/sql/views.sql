@@ -181,11 +181,10 @@ order by run.id desc limit %(limit)s;
 -- found in the newest runs (`nearest`). If these give too few runs, the tasks of the name are read
 -- at once, because the name is rare.
 with newest as materialized (
-    -- The index of the archive's runs has this order. `+ 0` keeps the planner from the index of the
-    -- branch, with which it would sort all of the branch's runs.
-    select run.id, run.revision_id, run.number, run.run from run
+    -- The index of the archive's runs has this order. The limit comes before the other conditions:
+    -- otherwise the planner would sort all runs.
+    select run.id, run.branch_id, run.revision_id, run.number, run.run, run.deleted_at, run.backfill_id from run
     where run.archive_id = (select b.archive_id from branch b where b.id = %(branch)s)
-      and run.branch_id + 0 = %(branch)s and run.deleted_at is null and run.backfill_id is null
       and run.id < coalesce(%(before)s::bigint, 9223372036854775807)
     order by run.id desc limit %(nearest)s
 ), near as materialized (
@@ -193,7 +192,8 @@ with newest as materialized (
     cross join lateral (
         select from task t where t.branch_id = %(branch)s and t.name = %(task)s and t.number = n.number and t.run = n.run
            and not t.deleted and (%(state)s::task_state is null or t.state = %(state)s) limit 1) t
-    where (%(words)s::text is null or exists (
+    where n.branch_id = %(branch)s and n.deleted_at is null and n.backfill_id is null
+      and (%(words)s::text is null or exists (
         select from revision r where r.id = n.revision_id and words_of(r.author, r.message) @@ to_tsquery('simple', %(words)s)
            and (%(author)s::text is null or words_of(r.author, '') @@ to_tsquery('simple', %(author)s))))
     order by n.id desc limit %(limit)s

@@ -29,7 +29,7 @@ from arkqueue.views.reports import ReportView, reports
 from arkqueue.views.rows import view_of
 from arkqueue.views.tasks import MOST_DEEDS, DeedView, TaskView, deeds, views_of
 
-MOST_LOOKED_AT = 2000
+MOST_LOOKED_AT = 1000
 """The most runs whose state is computed for one page of a list that is filtered by state."""
 
 NEAREST = 1000
@@ -300,7 +300,8 @@ def _paged(
     found: list[RunView] = []
     looked_at = 0
     while True:
-        size = limit + 1 if not states else max(2 * limit, 100)
+        # A state that is rare among the first runs is sought with few statements.
+        size = limit + 1 if not states else min(max(2 * limit, 100, looked_at), max(MOST_LOOKED_AT - looked_at, 1))
         ids = [row.id for row in session.rows(block, before=before, limit=size, **filters)]
         for view in views_of_runs(session, ids):
             if len(found) == limit:

@@ -353,6 +353,29 @@ def test_list_of_runs_by_state_looks_on_until_the_page_is_full(session: Session)
     ]
 
 
+def test_a_state_that_no_run_has_is_sought_with_few_statements(
+    archive: AnArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive.commit({"a": ""})
+    archive.sql(
+        "insert into run (archive_id, branch_id, revision_id, number, run, trigger) "
+        "select archive_id, branch_id, revision_id, number, g, 'manual' from run, generate_series(2, 1200) g where number = 2"
+    )
+    asked: list[str] = []
+    rows = Session.rows
+
+    def counted(session: Session, block: str, /, **parameters: Any) -> list[Any]:
+        asked.append(block)
+        return rows(session, block, **parameters)
+
+    monkeypatch.setattr(Session, "rows", counted)
+    page = run_views.runs(archive.session, archives=[ArchiveId(archive.id)], states=[RunState.FAILED])
+    assert page.runs == []
+    assert page.next is not None
+    assert asked.count("page_of_runs_of_archives") <= 5
+    archive.sql("delete from run where run > 1")
+
+
 def test_list_by_state_stops_looking_and_says_where_to_go_on(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_views, "MOST_LOOKED_AT", 100)
     archive = an_archive(session)
