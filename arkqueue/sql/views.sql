@@ -40,9 +40,10 @@ left join deed h on h.id = t.hold_id
 order by t.archive_id, t.hold_id;
 
 -- name: contents_of_archive
--- The numbers of what an archive has. `open`: its tasks that have not started, as its removal cancels
+-- The numbers of what an archive has. Where watching begins, nothing ran (`baseline`). `open`: its tasks that have not started, as its removal cancels
 -- them. `log_bytes`: of the newest attempts, at most `most`; `has_more`: there are more attempts.
-select (select count(*) from run where run.archive_id = %(archive)s and run.deleted_at is null) as runs, (select count(*) from submission s where s.archive_id = %(archive)s) as submissions,
+select (select count(*) from run where run.archive_id = %(archive)s and run.deleted_at is null
+          and not exists (select from revision r where r.id = run.revision_id and r.baseline and run.trigger = 'commit')) as runs, (select count(*) from submission s where s.archive_id = %(archive)s) as submissions,
        (select count(*) from schedule s join branch b on b.id = s.branch_id where b.archive_id = %(archive)s) as schedules, tasks.open, tasks.running, logs.log_bytes, logs.has_more
 from (select count(*) filter (where t.state <> 'running' and (t.kind = 'ordinary' or t.kind = 'report' and (t.program or t.state = 'held'))) as open, count(*) filter (where t.state = 'running') as running
       from task t where t.branch_id = any(array(select id from branch where archive_id = %(archive)s)) and t.settled_at is null) tasks

@@ -219,7 +219,7 @@ def _docs(app: FastAPI) -> Response:
     for path, calls in app.openapi()["paths"].items():
         for method, call in calls.items():
             what = html.escape(call.get("description", ""))
-            rows.append(f"<tr><td>{method.upper()}<td><code>{html.escape(path)}</code><td>{what}</tr>")
+            rows.append(f'<tr><td>{method.upper()}<td><code>{html.escape(path)}</code><p class="soft">{what}</p></tr>')
     kinds = [
         f'<dt id="problem-{kind}">{503 if kind == problems.BUSY else kind}<dd>{title}'
         for kind, title in problems.TITLES.items()
@@ -230,7 +230,7 @@ def _docs(app: FastAPI) -> Response:
         f'<main class="docs"><h1>arkqueue {html.escape(__version__)}</h1>'
         "<p>Every call but <code>healthz</code> needs a token: <code>Authorization: Bearer TOKEN</code>. "
         'The whole description: <a href="/openapi.json">openapi.json</a>.'
-        f"<h2>Calls</h2><table>{''.join(rows)}</table>"
+        f"<h2>Calls</h2><table><thead><tr><th scope='col'>Method<th scope='col'>Call</thead>{''.join(rows)}</table>"
         "<h2>Problems</h2><p>Errors are problem documents (RFC 9457) with thing, fault and remedy."
         f"<dl>{''.join(kinds)}</dl></main></html>",
         headers=HEADERS,

@@ -107,6 +107,12 @@ class OfGrid:
     runs: Mapping[int, Refusal] = field(default_factory=dict)
     archive: Mapping[str, Refusal] = field(default_factory=dict)
 
+    @property
+    def why(self) -> str:
+        """The reason of the first refusal, as the end of a sentence; empty if nothing is refused."""
+        first = next((why for of in (self.archive, self.runs, self.cells) for why in of.values()), None)
+        return first.sentence.removeprefix("It ") if first else ""
+
 
 def refused_in_grid(visitor: Visitor, archive: ArchiveView, rows: Sequence[Row]) -> OfGrid:
     """The refused buttons of a grid. An archive without guards costs nothing."""
@@ -123,7 +129,11 @@ def refused_in_grid(visitor: Visitor, archive: ArchiveView, rows: Sequence[Row])
     of_runs = {run: why for run in runs if (why := _why_none([row.id for row in held if row.run_id == run], refused))}
     states = {"release": State.HELD, "retry": State.FAILED}
     whole = {verb: _why_none([row.id for row in of_archive if row.state == of], refused) for verb, of in states.items()}
-    return OfGrid(refused, of_runs, {verb: why for verb, why in whole.items() if why})
+    return OfGrid(
+        {cell: refused[cell] for cell in cells if cell in refused},
+        of_runs,
+        {verb: why for verb, why in whole.items() if why},
+    )
 
 
 def refused_needs(visitor: Visitor, needs: Sequence[Need]) -> list[Refusal | None]:

@@ -40,7 +40,7 @@ PAGES = {
     ),
     "lists": (
         "/-/search", "/-/search?q=change", "/-/locks", "/-/notifications", "/-/schedules", "/-/task-managers",
-        "/-/audit-log", "/-/sessions", "/-/mine", "/-/mine?author=ann", "/-/report?of=papers@2",
+        "/-/audit-log", "/-/sessions", "/docs", "/-/mine", "/-/mine?author=ann", "/-/report?of=papers@2",
     ),
 }  # fmt: skip
 

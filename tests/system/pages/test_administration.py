@@ -353,7 +353,7 @@ def test_the_removal_of_an_archive_shows_its_effects_first(admin: httpx.Client, 
     text = said(page)
     for words in (
         "2 tasks would be canceled, as they have not started", "1 task would be left to run to the end", "1 schedule would be dropped",
-        "3 runs would be kept, with logs of 3.0 MiB", "1 submission would be kept",
+        "2 runs would be kept, with logs of 3.0 MiB", "1 submission would be kept",
     ):  # fmt: skip
         assert words in text, words
     assert archive.state("d@2") == "waiting"

@@ -106,7 +106,9 @@ def test_no_button_of_a_grid_leads_to_a_refusal(
     assert SENT.findall(shown.text) == ["release"]  # of the archive: publish stays held
     assert re.search(r"<button [^>]*disabled[^>]*>Retry</button>", shown.text)
     assert re.search(r"<button [^>]*disabled[^>]*>Release</button>", shown.text)
-    assert "token of scope approve" in shown.text
+    assert "What is disabled here is guarded by require-approval: ask somebody with a token of scope approve." in said(
+        shown
+    )
     archive.cancel("free@3")
     assert not SENT.search(operator.get("/papers").text)
     assert re.search(r"<button [^>]*disabled[^>]*>Release 1</button>", operator.get("/papers").text)
