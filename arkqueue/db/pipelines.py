@@ -17,15 +17,17 @@ import select
 import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import psycopg
 from psycopg import OperationalError, abc
-from psycopg.adapt import PyFormat, Transformer
+from psycopg.adapt import AdaptersMap, PyFormat, Transformer
 from psycopg.errors import error_from_result
 from psycopg.pq import ConnStatus, ExecStatus
 from psycopg.pq.abc import PGconn, PGresult
 from psycopg.rows import namedtuple_row
+from psycopg.types.datetime import TimestamptzBinaryLoader, TimestamptzLoader
 
 ROWS_AT_ONCE = 1000
 """The rows that psycopg makes at once. No other thread runs during this time: 30 ms for 10,000
@@ -45,6 +47,41 @@ class Call(NamedTuple):
     binary: bool = False
 
 
+class _BoundedTime(TimestamptzLoader):
+    """Loads a time that Python cannot represent, such as infinity, as the latest or earliest one."""
+
+    def load(self, data: abc.Buffer) -> datetime:
+        try:
+            return super().load(data)
+        except psycopg.DataError:
+            return (
+                datetime.min if bytes(data).startswith(b"-") or bytes(data).endswith(b"BC") else datetime.max
+            ).replace(tzinfo=UTC)
+
+
+class _BoundedBinaryTime(TimestamptzBinaryLoader):
+    """Like `_BoundedTime`."""
+
+    def load(self, data: abc.Buffer) -> datetime:
+        try:
+            return super().load(data)
+        except psycopg.DataError:
+            return (datetime.min if bytes(data)[0] & 0x80 else datetime.max).replace(tzinfo=UTC)
+
+
+class _Bounded:
+    """The context of a transformer that loads all times. Such a time is in the database only if
+    something else than arkqueue wrote it; `arkqueue doctor` names the row. It must not hide the
+    others. The usual transformer is written in C and several times faster.
+    """
+
+    def __init__(self, transformer: abc.Transformer) -> None:
+        self.connection = transformer.connection
+        self.adapters = AdaptersMap(transformer.adapters)
+        self.adapters.register_loader("timestamptz", _BoundedTime)
+        self.adapters.register_loader("timestamptz", _BoundedBinaryTime)
+
+
 class Answer:
     """The result of one statement."""
 
@@ -62,11 +99,17 @@ class Answer:
         """The rows, with columns as attributes; empty if the statement returns none."""
         if self.pgresult.status != ExecStatus.TUPLES_OK:
             return []
-        self._transformer.set_pgresult(self.pgresult)
+        try:
+            return self._loaded(self._transformer)
+        except psycopg.DataError:
+            return self._loaded(Transformer(_Bounded(self._transformer)))
+
+    def _loaded(self, transformer: abc.Transformer) -> list[Any]:
+        transformer.set_pgresult(self.pgresult)
         make = namedtuple_row(self)  # type: ignore[arg-type]
         count, rows = self.pgresult.ntuples, list[Any]()
         for start in range(0, count, ROWS_AT_ONCE):
-            rows += self._transformer.load_rows(start, min(start + ROWS_AT_ONCE, count), make)
+            rows += transformer.load_rows(start, min(start + ROWS_AT_ONCE, count), make)
         return rows
 
 

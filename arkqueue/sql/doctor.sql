@@ -131,7 +131,8 @@ cross join lateral (select concat(
 where w.what <> '' and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_marks
--- The columns of a task fit its state: stop request, times, waiver, superseding task, fired `cancels`.
+-- The columns of a task fit its state: stop request, times, waiver, superseding task, fired `cancels`,
+-- counters and priority.
 select t.archive_id as archive, t.run_id as run, t.id as task, format('it is %%s%%s', t.state, w.what) as what
 from task t cross join lateral (select concat(
     case when t.stop is not null and t.state <> 'running' then ', and asked to stop' end,
@@ -141,6 +142,8 @@ from task t cross join lateral (select concat(
     case when t.as_completed and not t.waived then ', and counts as completed, and nobody waived it' end,
     case when t.fired and not t.cancels then ', and has fired, and cancels nothing' end,
     case when not t.program and t.state in ('ready', 'running', 'deferred', 'failed', 'rejected') then ', and has no program' end,
+    case when least(t.attempts, t.retries, t.failures, t.deferrals, t.losses) < 0 then ', and counts less than nothing' end,
+    case when t.priority not between %(least)s and %(greatest)s then format(', and has the priority %%s', t.priority) end,
     case when t.blocks not in (0, 1, 2) then format(', and blocks %%s', t.blocks) end) as what) w
 where w.what <> '' and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
@@ -367,17 +370,15 @@ where not exists (select from task_name n where n.branch_id = t.branch_id and n.
   and (%(archive)s::bigint is null or b.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_definitions
--- The definition of a task can be read, has the task's name, and says whether it cancels anything.
+-- The definition of a task can be read, and has the task's name.
 -- `unreadable`: the definitions that Python cannot read; `faults`: what is wrong with each.
 select t.archive_id as archive, t.run_id as run, t.id as task,
        case when d.id is null then 'it has no definition'
             when d.id = any(%(unreadable)s) then format('its definition (%%s) %%s', d.id, (%(faults)s::text[])[array_position(%(unreadable)s::bigint[], d.id)])
             when jsonb_typeof(d.cancels) <> 'array' then format('the cancels of its definition (%%s) are no list', d.id)
-            when d.body->>'name' is distinct from t.name then format('its definition is that of %%s', coalesce(d.body->>'name', 'no task'))
-            else 'it says other than its definition whether it cancels anything' end as what
+            else format('its definition is that of %%s', coalesce(d.body->>'name', 'no task')) end as what
 from task t left join definition d on d.id = t.definition_id
-where (t.kind = 'ordinary' and (d.id is null or jsonb_typeof(d.cancels) <> 'array' or d.body->>'name' is distinct from t.name
-                                or t.cancels <> (d.cancels <> '[]'))
+where (t.kind = 'ordinary' and (d.id is null or jsonb_typeof(d.cancels) <> 'array' or d.body->>'name' is distinct from t.name)
        or d.id = any(%(unreadable)s))
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s)
 union all
@@ -389,11 +390,56 @@ where %(archive)s::bigint is null and not exists (select from task t where t.def
 -- The next definitions in the order of their ids.
 select id, body from definition where id > %(after)s order by id limit %(most)s;
 
+-- name: doctor_declared
+-- A task says the same as its definition: whether it has a program, cancels anything and is exclusive.
+select t.archive_id as archive, t.run_id as run, t.id as task, format('its columns do not say what its definition says: %%s', w.what) as what
+from task t join definition d on d.id = t.definition_id cross join lateral (select concat_ws(', ',
+    case when t.program <> (d.body ?| array['command', 'script']) then format('program is %%s', t.program) end,
+    case when t.cancels <> (d.cancels <> '[]') then format('cancels is %%s', t.cancels) end,
+    case when t.exclusive <> (d.body->'exclusive' is not distinct from 'true') then format('exclusive is %%s', t.exclusive) end) as what) w
+where t.kind = 'ordinary' and d.body->>'name' = t.name and w.what <> '' and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
+
+-- name: doctor_flags
+-- An archive says that it uses locks, or lists, if it has tasks that do.
+select a.id as archive, null::bigint as run, null::bigint as task, format('it has tasks that use %%s, and archive.%%s is false', f.what, f.name) as what
+from archive a cross join lateral (
+    select 'locks' as what, 'uses_locks' as name where not a.uses_locks and a.id in (select archive_id from lock_use)
+    union all
+    select 'lists', 'uses_lists' where not a.uses_lists and exists (select from task t join run on run.id = t.run_id and run.archive_id = a.id where t.item_id is not null)) f
+where %(archive)s::bigint is null or a.id = %(archive)s limit %(most)s;
+
+-- name: doctor_documents
+-- The faults of a run, and the tasks and faults of stored workflow files, are lists of objects.
+with bad as (
+    select b.archive_id, run.id as run, 'the faults of its workflow files' as what, run.faults as body from run join branch b on b.id = run.branch_id where run.faults <> '[]'
+    union all
+    select b.archive_id, null, format('the tasks of its revision %%s', r.number), w.tasks from workflow w join revision r on r.workflow_id = w.id join branch b on b.id = r.branch_id where w.tasks <> '[]'
+    union all
+    select b.archive_id, null, format('the faults of its revision %%s', r.number), w.faults from workflow w join revision r on r.workflow_id = w.id join branch b on b.id = r.branch_id where w.faults <> '[]'
+)
+select bad.archive_id as archive, bad.run, null::bigint as task, bad.what || ' cannot be read' as what
+from bad where (jsonb_typeof(bad.body) <> 'array' or jsonb_path_exists(bad.body, '$[*] ? (@.type() <> "object")')) and (%(archive)s::bigint is null or bad.archive_id = %(archive)s) limit %(most)s;
+
+-- name: doctor_moments
+-- A stored time is a moment, and not infinite.
+select m.archive_id as archive, m.run_id as run, m.task_id as task, 'it has an infinite time' as what from (
+    select id as archive_id, null::bigint as run_id, null::bigint as task_id from archive
+    where not (isfinite(created_at) and isfinite(coalesce(removed_at, trouble_since, created_at)) and isfinite(coalesce(read_at, created_at)) and isfinite(coalesce(next_read_at, created_at)) and isfinite(coalesce(paused_at, created_at)))
+    union all
+    select b.archive_id, null, null from revision r join branch b on b.id = r.branch_id where not (isfinite(r.date) and isfinite(coalesce(r.dropped_at, r.date)) and isfinite(coalesce(r.read_at, r.date)) and isfinite(coalesce(b.deleted_at, r.date)))
+    union all
+    select archive_id, id, null from run where not (isfinite(created_at) and isfinite(coalesce(canceled_at, created_at)) and isfinite(coalesce(deleted_at, created_at)) and isfinite(coalesce(left_out_since, created_at)))
+    union all
+    select archive_id, run_id, id from task where 'infinity' = any(array[due_at, ready_at, settled_at, deferred_at]) or '-infinity' = any(array[due_at, ready_at, settled_at, deferred_at])
+    union all
+    select t.archive_id, t.run_id, t.id from attempt a join task t on t.id = a.task_id where not (isfinite(a.claimed_at) and isfinite(coalesce(a.started_at, a.claimed_at)) and isfinite(coalesce(a.ended_at, a.claimed_at)))) m
+where %(archive)s::bigint is null or m.archive_id = %(archive)s limit %(most)s;
+
 -- name: doctor_items
--- An item belongs to the run of its tasks.
+-- A task of an item has the item, and an item belongs to the run of its tasks.
 select t.archive_id as archive, t.run_id as run, t.id as task, 'its item does not exist, or is of another run' as what
 from task t left join item i on i.id = t.item_id
-where t.item_id is not null and i.run_id is distinct from t.run_id and (%(archive)s::bigint is null or t.archive_id = %(archive)s)
+where (t.item_id is not null and i.run_id is distinct from t.run_id or (t.item_id is null) <> (t.item = '')) and (%(archive)s::bigint is null or t.archive_id = %(archive)s)
 union all
 select null, i.run_id, null, format('item %%s belongs to a run that does not exist (%%s)', i.id, i.run_id)
 from item i where %(archive)s::bigint is null and not exists (select from run where run.id = i.run_id) and i.run_id <> all(array(select run_id from purging)) limit %(most)s;

@@ -11,6 +11,7 @@ from arkqueue.db.session import Session
 from arkqueue.model import COMMIT, REPORT, Fault, TaskDefinition, Trigger
 from arkqueue.states import State
 from arkqueue.views.graph import EdgeView, GraphView, NodeView
+from arkqueue.views.rows import faults_of
 from arkqueue.workflow import from_json
 
 
@@ -34,7 +35,7 @@ def coming(session: Session, revision: int) -> Coming:
     """The run that the next commit would make, if it changed no workflow file."""
     rows = session.rows("workflow_at", revision=revision)
     found = [from_json(task) for task in rows[0].tasks] if rows else []
-    faults = [Fault(**fault) for fault in rows[0].faults] if rows else []
+    faults = faults_of(rows[0].faults) if rows else []
     tasks = [one for one in found if Trigger.COMMIT in one.on and one.name not in (COMMIT, REPORT)]
     ids = {one.name: number for number, one in enumerate(tasks, 1)}
     nodes = [_node(one, ids[one.name]) for one in tasks]

@@ -20,6 +20,7 @@ from arkqueue.cron import next_time
 from arkqueue.db.session import SQL, Session
 from arkqueue.errors import Conflict, Invalid
 from arkqueue.keeping import rules
+from arkqueue.model import GREATEST_PRIORITY, LEAST_PRIORITY
 from arkqueue.names import run_name
 from arkqueue.views.naming import task_names
 from arkqueue.workflow import from_database
@@ -112,7 +113,7 @@ CHECKS = (
     Check("doctor_running", "Restart the task manager that ran it. If that does not help, set attempt.lease_until to the past: then the attempt counts as lost, and the task runs again."),
     Check("doctor_attempts", f"{LOCKED}, set task.attempts and task.attempt_id to the values of the task's rows in attempt."),
     Check("doctor_polls", f"{LOCKED}, set task.polls to true if its command ended with 75 and is not to run again, otherwise to false."),
-    Check("doctor_marks", f"{LOCKED}, set the column that does not fit to null or false."),
+    Check("doctor_marks", f"{LOCKED}, set the column that does not fit to null, false or 0.", facts=lambda _: {"least": LEAST_PRIORITY, "greatest": GREATEST_PRIORITY}),
     Check("doctor_holds", f"{LOCKED}, set task.hold_id, task.release_id or archive.hold_id to null; then hold or release the task anew."),
     Check("doctor_ready", AGAIN),
     Check("doctor_turns", "Rewind the archive (arkqueue archive rewind), or delete its row of ready_archive and retry a task of it."),
@@ -127,6 +128,10 @@ CHECKS = (
     Check("doctor_purged_starts", "Delete the row of purged_start."),
     Check("doctor_names", "Insert the name into task_name; until then PREV:* leaves it out."),
     Check("doctor_definitions", "Trigger the revision of the task again (arkqueue trigger): that repairs the definitions of its workflow files. Then retry the task, or delete its run. If the task is of a submission and is still named, correct or delete its row of definition and restart arkqueue.", facts=_unreadable_definitions),
+    Check("doctor_declared", f"{LOCKED}, set task.program, task.cancels or task.exclusive to what the definition says."),
+    Check("doctor_flags", f"{LOCKED}, set the column to true. Tasks that wait for a lock meanwhile: cancel and retry them."),
+    Check("doctor_documents", f"{LOCKED}, set run.faults to an empty list ([]), and delete the run. Restore the rows of workflow from a backup."),
+    Check("doctor_moments", f"{LOCKED}, set the infinite times of its row to the moment that was meant; of a task, look also at its attempts."),
     Check("doctor_items", "Delete the run of the task, and trigger its revision again (arkqueue trigger)."),
     Check("doctor_scratch", "Delete the row of scratch."),
     Check("doctor_scratch_limit", "Retry, delete or purge the run, so that its folder goes (arkqueue retry, delete, purge), or raise scratch_limit. An upload goes a day after somebody last continued it."),

@@ -29,6 +29,7 @@ from arkqueue.views.find import RETIRED
 from arkqueue.views.installation import TaskManagerView, no_queue_manager_since, task_managers
 from arkqueue.views.locks import also_waits, command, full_name, without_room
 from arkqueue.views.naming import task_name, task_names
+from arkqueue.views.rows import faults_of
 from arkqueue.views.tasks import how_it_ended, is_guarded_now
 from arkqueue.workflow import from_json
 
@@ -147,16 +148,20 @@ class Around:
         return task_names(self.session, tasks)
 
 
-def faults(faults: Sequence[dict[str, Any]], run: str, helps: Sequence[str]) -> Reason:
-    """The reason that a run could not start. ``helps``: the commands that help."""
-    first = faults[0]
-    path = name_visible(first["path"])
-    where = f"{path}:{first['line']}:{first['column']}" if first["line"] else path
-    more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-    if first["path"] == "_workflows" and len(faults) == 1:
-        text = f"The run could not start: {first['message'].rstrip('.')}."
+def faults(stored: Any, run: str, helps: Sequence[str]) -> Reason:
+    """The reason that a run could not start. ``stored``: its faults, as in the database. ``helps``:
+    the commands that help.
+    """
+    first, *others = faults_of(stored)
+    path = name_visible(first.path)
+    where = f"{path}:{first.line}:{first.column}" if first.line else path
+    more = f" (and {len(others)} more)" if others else ""
+    if first.path == "_workflows" and not others:
+        text = f"The run could not start: {first.message.rstrip('.')}."
     else:
-        text = f"The workflow files of this revision have faults, so that it has no tasks: {where}: {first['message']}{more}."
+        text = (
+            f"The workflow files of this revision have faults, so that it has no tasks: {where}: {first.message}{more}."
+        )
     return Reason(kind=Why.FAULTS, text=text, commands=[f"arkqueue show {run}", *helps])
 
 

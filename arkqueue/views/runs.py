@@ -26,7 +26,7 @@ from arkqueue.views.items import ListView
 from arkqueue.views.lists import listed, tasks_of
 from arkqueue.views.naming import names_within
 from arkqueue.views.reports import ReportView, reports
-from arkqueue.views.rows import view_of
+from arkqueue.views.rows import faults_of, view_of
 from arkqueue.views.tasks import MOST_DEEDS, DeedView, TaskView, deeds, views_of
 
 MOST_LOOKED_AT = 1000
@@ -440,7 +440,7 @@ def _view(row: Any) -> RunView:
         failing=state in OPEN and bool(row.bad),
         counts=view_of(row, Counts),
         report=row.report_state and State(row.report_state),
-        faults=[Fault(**fault) for fault in row.faults],
+        faults=faults_of(row.faults),
         dropped=row.dropped_at is not None,
         settled_at=None if row.unsettled else row.settled_at,
         backfill=row.backfill_number and backfill_name(row.archive, row.backfill_number),

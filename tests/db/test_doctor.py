@@ -50,6 +50,10 @@ GARBLED = {
     "purged-starts": ("insert into purged_start select id, 3, 1, 'a', '' from task where name = 'a' and number = 3", "papers@3/a"),
     "names": ("delete from task_name where name = 'a'", None),
     "definitions": ("update definition set body = '{}' where body->>'name' = 'after'", "papers@4/after"),
+    "declared": ("update task set program = false where name = 'last'", "papers@5/last"),
+    "flags": ("insert into lock_use (task_id, scope, name, granted, archive_id, priority, entry_id, run, position) select id, archive_id, 'x', false, archive_id, 50, 1, 1, 1 from task where name = 'last'", None),
+    "documents": ("update run set faults = '5' where number = 3", "papers@3"),
+    "moments": ("update task set settled_at = 'infinity' where name = 'a' and number = 3", "papers@3/a"),
     "items": ("update task set item_id = 77 where name = 'a' and number = 3", "papers@3/a"),
     "scratch": ("insert into scratch (run_id, store) values (99, 'host-1')", None),
     "scratch-limit": ("with manager as (insert into task_manager (process, host, hostname, slots, store, scratch_limit) values ('m', 'h', 'one', 1, 'h', 100))"
@@ -184,6 +188,11 @@ IN_ONE_ARCHIVE = {
     "receivers that are none": "update archive set settings = settings || '{\"notify\": 3}' where id = 1",
     "guards that are none": 'update archive set settings = settings || \'{"require_approval": "publish"}\' where id = 1',
     "a schedule that is none": "insert into schedule (branch_id, cron, zone, tasks, next_at) select id, 'nonsense', 'Nowhere', '{a}', now() - interval '1 day' from branch where archive_id = 1",
+    "faults that are none": "update run set faults = '[5]' where archive_id = 1",
+    "files that are none": "update workflow set tasks = '7', faults = '{}' where id in (select r.workflow_id from revision r join branch b on b.id = r.branch_id where b.archive_id = 1)",
+    "a task without an end": "update task set settled_at = 'infinity' where archive_id = 1 and settled_at is not null",
+    "a run and a revision of no time": "with run as (update run set created_at = 'infinity' where archive_id = 1) update revision set date = '-infinity' where branch_id in (select id from branch where archive_id = 1)",
+    "a pause since ever": "update archive set paused_at = 'infinity', paused_by = 'ann', read_at = '-infinity' where id = 1",
     "a pool that nobody has": "update ready_archive set pools = '{nothing}' where archive_id = 1",
 }  # fmt: skip
 OF_SETTINGS = ("settings that are none", "receivers that are none", "guards that are none")

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from arkqueue.model import COMMIT, REPORT, Fault, Trigger
+from arkqueue.model import COMMIT, REPORT, Trigger
 from arkqueue.names import parse_branch, parse_name
 from arkqueue.queue.proposed import proposed
 from arkqueue.views.prospects import obstacles
+from arkqueue.views.rows import faults_of
 from arkqueue.web.access import Caller
 from arkqueue.web.api.runs import NewRun, revision_scanned, revision_wanted
 from arkqueue.web.pages.answer import Shown
@@ -75,7 +76,7 @@ def choices(
         if task.name not in (COMMIT, REPORT):
             is_by_hand = Trigger.MANUAL in task.on
             found.append(Choice(task.name, ", ".join(task.on), ", ".join(waits), is_by_hand))
-    faults = [Fault(**fault) for fault in row.faults]
+    faults = faults_of(row.faults)
     first, last = between
     return Shown("trigger.html", {"name": name, "choices": found, "faults": faults, "chosen": list(chosen), "without": list(without), "first": first, "last": last})  # fmt: skip
 
