@@ -63,13 +63,19 @@ def settings_options(command: Any) -> Any:
     nargs=-1,
     metavar="[tier N | max-running N | keep STATE=AGE... | keep-logs AGE | follow URL-PREFIX... | require-approval GLOB... | workflow-authors GLOB... | notify RECEIVER [OCCASION...] [branch=GLOB...]...]",
 )
-@click.option("--not-author", is_flag=True, help="With require-approval: authors cannot approve their own revisions.")
+@click.option("--not-author/--any-author", default=None, help="With require-approval: authors cannot, or can, approve their own revisions. Without either, this stays as it is.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="With keep or keep-logs: change nothing, and only say what would go now.")
 @settings_options
 @as_json
 @calls_server
 def set_(
-    client: Client, name: str, words: tuple[str, ...], not_author: bool, dry_run: bool, as_json: bool, **options: Any
+    client: Client,
+    name: str,
+    words: tuple[str, ...],
+    not_author: bool | None,
+    dry_run: bool,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Change the settings of an archive. Settings that are not given stay, and an empty text
     removes a setting.
@@ -166,7 +172,7 @@ def ways(settings: Any) -> str:
     return "in containers, of the image that they name, else of their task manager's if it has one; not as processes"
 
 
-def _settings_in(words: Sequence[str], options: Mapping[str, Any], *, not_author: bool) -> dict[str, Any]:
+def _settings_in(words: Sequence[str], options: Mapping[str, Any], *, not_author: bool | None) -> dict[str, Any]:
     """The settings in the words behind the name of an archive. ``options``: those of the command,
     which may not set the same.
     """
@@ -176,15 +182,18 @@ def _settings_in(words: Sequence[str], options: Mapping[str, Any], *, not_author
             f"An empty text ends {key.replace('_', '-')}, and stands alone. Leave it out beside globs."
         )
     if key == "require_approval" and values:
-        if not_author and not any(values):
-            raise click.UsageError(
-                "--not-author goes with the globs of tasks, and an empty text ends require-approval."
-            )
-        return {key: [glob for glob in values if glob], "approval_not_author": not_author}
-    if key == "workflow_authors" and values and not not_author:
-        return {key: [glob for glob in values if glob]}
-    if not_author:
+        if not any(values):
+            if not_author is not None:
+                raise click.UsageError(
+                    "--not-author goes with the globs of tasks, and an empty text ends require-approval."
+                )
+            return {key: [], "approval_not_author": False}
+        whose = {} if not_author is None else {"approval_not_author": not_author}
+        return {key: [glob for glob in values if glob], **whose}
+    if not_author is not None:
         raise click.UsageError('--not-author goes with "require-approval" and the globs of tasks.')
+    if key == "workflow_authors" and values:
+        return {key: [glob for glob in values if glob]}
     if key == "keep" and values:
         keep = [_kept(value) for value in values if value]
         if len(dict(keep)) < len(keep):

@@ -1024,12 +1024,10 @@ select
     (select count(*) from delivery d left join run r on r.id = d.run_id where d.state = 'waiting' and (r.id is null or r.deleted_at is null)) as deliveries_waiting,
     (select count(*) from delivery where state = 'failed' and ended_at > clock_timestamp() - interval '7 days') as deliveries_failed,
     (select paused_at is not null from pause) as all_paused,
-    (select array[coalesce(sum(l.left_out), 0)::bigint, coalesce(sum(l.left_out) filter (where not l.is_held), 0)::bigint,
-                  extract(epoch from min(l.left_out_since) filter (where not l.is_held))::bigint]
-     from (select run.left_out, run.left_out_since, exists (select from task t where t.run_id = run.id and t.state = 'held') as is_held
-           from schedule s join run on run.id = s.run_id and run.left_out > 0 and run.deleted_at is null
-           join archive a on a.id = run.archive_id and a.removed_at is null
-           where not exists (select from task t where t.run_id = run.id and t.attempts > 0 and t.kind <> 'report')) l) as fires_left_out,
+    (select array[coalesce(sum(run.left_out), 0)::bigint, extract(epoch from min(run.left_out_since))::bigint]
+     from schedule s join run on run.id = s.run_id and run.left_out > 0 and run.deleted_at is null
+     join archive a on a.id = run.archive_id and a.removed_at is null
+     where not exists (select from task t where t.run_id = run.id and t.attempts > 0 and t.kind <> 'report')) as fires_left_out,
     (select extract(epoch from clock_timestamp() - min(asked_at))::float8 from look) as oldest_notice,
     (select extract(epoch from clock_timestamp() - min(ready_at))::float8 from task where state = 'ready') as oldest_ready,
     (select extract(epoch from clock_timestamp() - beat_at)::float8 from heartbeat) as silence_of_queue_managers,

@@ -219,12 +219,11 @@ def told_faults(numbers: Any, lease: float) -> list[tuple[About, str]]:
     if count := numbers.task_managers_drained:
         what = "1 task manager is" if count == 1 else f"{count} task managers are"
         faults.append((About.DRAINED, f"{what} drained: no task starts there (arkqueue resume --worker)"))
-    # If the last run is held, a person has to release it, and that is no fault.
-    _, count, since = numbers.fires_left_out
+    count, since = numbers.fires_left_out
     if count:
         what = "1 fire of a schedule was" if count == 1 else f"{count} fires of schedules were"
         at = f"{datetime.fromtimestamp(since, UTC):%Y-%m-%d %H:%M} UTC"
-        text = f"{what} left out since {at}: the last run waits or failed (arkqueue archive show)"
+        text = f"{what} left out since {at}: the last run waits, is held or failed (arkqueue archive show)"
         faults.append((About.SCHEDULES, text))
     if count := numbers.deliveries_failing:
         waiting = max(count, numbers.deliveries_waiting)

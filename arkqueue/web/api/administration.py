@@ -223,7 +223,7 @@ def metrics(request: Request) -> PlainTextResponse:
         ("locks_paused", "gauge", "Locks that a person has paused, so that no task that names one of them starts.", {"": n.locks_paused}),
         ("deliveries_failing", "gauge", "Notifications that failed more than twice, and are tried again.", {"": n.deliveries_failing}),
         ("deliveries_failed", "gauge", "Notifications that were given up in the last week.", {"": n.deliveries_failed}),
-        ("fires_left_out", "gauge", "Fires of schedules that made no run, because the last run waits or failed.", {"": n.fires_left_out[0]}),
+        ("fires_left_out", "gauge", "Fires of schedules that made no run, because the last run waits, is held or failed.", {"": n.fires_left_out[0]}),
         ("oldest_notice_seconds", "gauge", "Age of the oldest waiting notice.", {"": n.oldest_notice or 0}),
         ("oldest_ready_seconds", "gauge", "Time since the oldest ready task became ready.", {"": n.oldest_ready or 0}),
         ("queue_manager_silence_seconds", "gauge", "Time since a queue manager last reported.", {"": n.silence_of_queue_managers}),

@@ -155,12 +155,17 @@ def test_a_guard_that_could_hold_nothing_is_refused(arkqueue: Cli, tmp_path: Pat
     assert (
         "An empty text ends require-approval" in arkqueue("archive", "set", "papers", "require-approval", "", "a").err
     )
+
+    def settings(*words: str) -> tuple[list[str], bool]:
+        found = arkqueue("archive", "set", "papers", *words, "--json").json["settings"]
+        return found["require_approval"], found["approval_not_author"]
+
+    assert settings("require-approval", "publish", "--not-author") == (["publish"], True)
+    assert settings("require-approval", "publish", "deploy") == (["publish", "deploy"], True)
+    assert settings("require-approval", "publish", "--any-author") == (["publish"], False)
     no_globs = arkqueue("archive", "set", "papers", "require-approval", "", "--not-author")
     assert "--not-author goes with the globs" in no_globs.err
-    assert (
-        arkqueue("archive", "set", "papers", "require-approval", "", "--json").json["settings"]["require_approval"]
-        == []
-    )
+    assert settings("require-approval", "") == ([], False)
 
 
 def test_list_and_show_say_who_holds_an_import_and_why(arkqueue: Cli, session: Session) -> None:

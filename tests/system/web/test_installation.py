@@ -196,9 +196,23 @@ def test_health_and_metrics_tell_of_fires_that_are_left_out(
         archive.sql("update schedule set next_at = '2026-01-04 03:00+00'::timestamptz - make_interval(days => %s)", day)
         schedules.fire(session)
     assert client().get("/healthz").json()["faults"] == [
-        "2 fires of schedules were left out since 2026-01-02 03:00 UTC: the last run waits or failed (arkqueue archive show)"
+        "2 fires of schedules were left out since 2026-01-02 03:00 UTC: the last run waits, is held or failed (arkqueue archive show)"
     ]
     assert "arkqueue_fires_left_out 2" in reader.get("/metrics").text.splitlines()
+
+
+def test_health_tells_of_fires_that_are_left_out_because_nobody_approves(client: Client, session: Session) -> None:
+    finish.lapse(session)
+    claim.register(session, "manager-1", "host-1", "machine", 4)
+    archive = an_archive(session)
+    archive.commit({"nightly": "hold: true\nschedule: '0 3 * * *'"})
+    for day in range(30, 0, -1):
+        archive.sql("update schedule set next_at = '2026-02-01 03:00+00'::timestamptz - make_interval(days => %s)", day)
+        schedules.fire(session)
+    (fault,) = client().get("/healthz").json()["faults"]
+    assert fault.startswith(
+        "29 fires of schedules were left out since 2026-01-03 03:00 UTC: the last run waits, is held"
+    )
 
 
 def test_metrics_are_prometheus_text(reader: httpx.Client, hook: httpx.Client, session: Session) -> None:
