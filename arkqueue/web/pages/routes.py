@@ -176,9 +176,9 @@ def _thing(visitor: Visitor, request: Request) -> Shown | Response:
     try:
         return _of_run(visitor, request, name)
     except Forbidden:
-        if not visitor.form or not _is_deleted(visitor, name):
+        if not visitor.form or (id := _deleted_run(visitor, name)) is None:
             raise
-        return run.deleted(replace(name, task=None, item=""))
+        return run.deleted(visitor, id, replace(name, task=None, item=""))
 
 
 def _of_run(visitor: Visitor, request: Request, name: Name) -> Shown | Response:
@@ -190,13 +190,14 @@ def _of_run(visitor: Visitor, request: Request, name: Name) -> Shown | Response:
     return _task_or_list(visitor, request, name)
 
 
-def _is_deleted(visitor: Visitor, name: Name) -> bool:
-    """Whether the run of a name was deleted."""
+def _deleted_run(visitor: Visitor, name: Name) -> RunId | None:
+    """The run of a name, if it was deleted."""
     try:
         id = find_run(visitor.caller.session, replace(name, task=None, item=""))
     except NotFound:
-        return False
-    return visitor.caller.session.rows("place_of_run", run=id)[0].deleted_at is not None
+        return None
+    (row,) = visitor.caller.session.rows("place_of_run", run=id)
+    return None if row.deleted_at is None else RunId(id)
 
 
 def _task_or_list(visitor: Visitor, request: Request, name: Name) -> Shown | Response:

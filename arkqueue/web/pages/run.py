@@ -25,7 +25,14 @@ from arkqueue.views.runs import run as show_run
 from arkqueue.views.tasks import TaskView
 from arkqueue.views.waits import tell_why_alone
 from arkqueue.web.pages.answer import Shown, asked
-from arkqueue.web.pages.approving import refusals_for, refused_deletion, refused_list, refused_on_run, refused_verbs
+from arkqueue.web.pages.approving import (
+    MOST_JUDGED,
+    refusals_for,
+    refused_deletion,
+    refused_list,
+    refused_on_run,
+    refused_verbs,
+)
 from arkqueue.web.pages.drawing import MOST_DRAWN, Picture, drawn
 from arkqueue.web.pages.folding import folded
 from arkqueue.web.pages.grid import words_of
@@ -179,11 +186,13 @@ def item(visitor: Visitor, request: Request, id: RunId, key: str) -> Shown:  # n
     )
 
 
-def deleted(name: Name) -> Shown:
+def deleted(visitor: Visitor, id: RunId, name: Name) -> Shown:
     """A deleted run for a person who may not read its history: its name, and the button that brings
     it back.
     """
-    return Shown("deleted.html", {"name": str(name), "archive": {"name": name.archive}})
+    tasks = [row.id for row in visitor.caller.session.rows("tasks_of_run", runs=[id])[:MOST_JUDGED]]
+    refused = next(iter(refusals_for(visitor, tasks).values()), None)
+    return Shown("deleted.html", {"name": str(name), "archive": {"name": name.archive}, "_refused": refused})
 
 
 def rare(visitor: Visitor, view: RunDetail) -> list[tuple[str, str]]:

@@ -162,6 +162,9 @@ def test_a_run_with_a_guarded_task_is_neither_deleted_nor_undeleted(
     assert "A task of this run is guarded by require-approval" in said(shown)
     approver = _as(visitor(), session)
     assert press(approver, "/papers@3", "papers@3", "delete").status_code == 303
+    shown = operator.get("/papers@3")
+    assert "undelete" not in verbs(shown)
+    assert "A task of this run is guarded by require-approval" in said(shown)
     guard(archive, not_author=True)
     admin = visitor(Scope.ADMIN).get("/papers@3")
     assert re.search(r"<button [^>]*disabled[^>]*>Undelete</button>", admin.text)
