@@ -445,9 +445,10 @@ where t.run_id = %(run)s and not t.deleted and (t.settled_at is null and t.kind 
 order by t.position, t.id limit %(limit)s;
 
 -- name: held_to_judge
--- The held tasks of some runs; at most `limit` of each run.
-select of.id, of.run_id from unnest(%(runs)s::bigint[]) r(id) cross join lateral (
-    select t.id, t.run_id from task t
+-- Of each of some runs, one held task for each name, among its first `limit` held tasks. `hold_id` is
+-- negative for a hold by a guard.
+select distinct on (of.run_id, of.name, of.hold_id < 0) of.id, of.run_id from unnest(%(runs)s::bigint[]) r(id) cross join lateral (
+    select t.id, t.run_id, t.name, t.hold_id from task t
     where t.archive_id = %(archive)s and t.run_id = r.id and t.state = 'held' and not t.deleted limit %(limit)s) of;
 
 -- name: of_archive_to_judge

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Final
 
 from arkqueue.model import RunId, TaskKind
@@ -23,6 +24,10 @@ NEEDS_APPROVAL: Final = frozenset(
 """The verbs that are refused on a guarded task without an approver."""
 MOST_JUDGED: Final = 1000
 """The most tasks of a run that are judged. Their verdict stands for the others."""
+MOST_OF_ARCHIVE: Final = 100
+"""The most held tasks, and failures, of an archive that its page judges. Of more, the buttons for the
+whole archive are not judged, because the page would take too long.
+"""
 _UNSTARTED: Final = frozenset((State.WAITING, State.READY, State.DEFERRED, State.HELD))
 _CONCERNED: Final[Mapping[str, frozenset[State]]] = {
     "release": frozenset((State.HELD,)),
@@ -33,6 +38,10 @@ _CONCERNED: Final[Mapping[str, frozenset[State]]] = {
     "skip-as-completed": _UNSTARTED | {State.FAILED, State.REJECTED},
 }
 """The states of the tasks of a run on which a verb acts."""
+
+
+_OF_ARCHIVE: Final = {"release": State.HELD, "retry": State.FAILED}
+"""The verbs on a whole archive, with the states on which they act."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,17 +132,14 @@ def refused_in_grid(visitor: Visitor, archive: ArchiveView, rows: Sequence[Row])
     runs = [row.run.id for row in rows if row.run.state is RunState.HELD]
     held, of_archive = session.rows_of(
         ("held_to_judge", {"archive": archive.id, "runs": runs, "limit": MOST_JUDGED}),
-        ("of_archive_to_judge", {"archive": archive.id, "limit": MOST_JUDGED}),
+        ("of_archive_to_judge", {"archive": archive.id, "limit": MOST_OF_ARCHIVE + 1}),
     )
-    refused = refusals_for(visitor, {*cells, *(row.id for row in [*held, *of_archive])})
+    whole = {verb: [row.id for row in of_archive if row.state == of] for verb, of in _OF_ARCHIVE.items()}
+    whole = {verb: tasks for verb, tasks in whole.items() if len(tasks) <= MOST_OF_ARCHIVE}
+    refused = refusals_for(visitor, {*cells, *(row.id for row in held), *chain.from_iterable(whole.values())})
     of_runs = {run: why for run in runs if (why := _why_none([row.id for row in held if row.run_id == run], refused))}
-    states = {"release": State.HELD, "retry": State.FAILED}
-    whole = {verb: _why_none([row.id for row in of_archive if row.state == of], refused) for verb, of in states.items()}
-    return OfGrid(
-        {cell: refused[cell] for cell in cells if cell in refused},
-        of_runs,
-        {verb: why for verb, why in whole.items() if why},
-    )
+    verbs = {verb: why for verb, tasks in whole.items() if (why := _why_none(tasks, refused))}
+    return OfGrid({cell: refused[cell] for cell in cells if cell in refused}, of_runs, verbs)
 
 
 def refused_needs(visitor: Visitor, needs: Sequence[Need]) -> list[Refusal | None]:

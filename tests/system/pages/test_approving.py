@@ -15,6 +15,7 @@ from arkqueue.model import RunId
 from arkqueue.queue import archives, control, holds, sign_ins, tokens
 from arkqueue.queue.tokens import Scope
 from arkqueue.views.explain import explain
+from arkqueue.web.pages import approving
 from tests.builders import AnArchive, an_archive
 from tests.system.pages.conftest import Visitors, form_of, press, said
 from tests.system.pages.test_verbs import verbs
@@ -95,7 +96,7 @@ def test_a_release_of_one_task_asks_why(visitor: Visitors, session: Session, arc
 
 
 def test_no_button_of_a_grid_leads_to_a_refusal(
-    visitor: Visitors, operator: httpx.Client, session: Session, archive: AnArchive
+    visitor: Visitors, operator: httpx.Client, session: Session, archive: AnArchive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive.commit({"publish": "", "free": "hold: true"}, author="Ann <ann@example.org>")
     archive.fail("publish@3")
@@ -113,6 +114,8 @@ def test_no_button_of_a_grid_leads_to_a_refusal(
     assert not SENT.search(operator.get("/papers").text)
     assert re.search(r"<button [^>]*disabled[^>]*>Release 1</button>", operator.get("/papers").text)
     assert SENT.findall(_as(visitor(), session).get("/papers").text) == every
+    monkeypatch.setattr(approving, "MOST_OF_ARCHIVE", 0)
+    assert SENT.findall(operator.get("/papers").text) == ["release", "retry"]  # of the archive, not judged
 
 
 def test_a_hold_of_many_offers_no_release_that_is_refused(operator: httpx.Client, archive: AnArchive) -> None:
