@@ -301,10 +301,14 @@ class Fault:
     word: str = ""
     suggestion: str = ""
 
-    def __str__(self) -> str:
+    @property
+    def place(self) -> str:
+        """The path, and in a file the line and the column."""
         path = name_visible(self.path)
-        where = f"{path}:{self.line}:{self.column}" if self.line else path
-        return f"{where}: {on_one_line(self.message)}" + (
+        return f"{path}:{self.line}:{self.column}" if self.line else path
+
+    def __str__(self) -> str:
+        return f"{self.place}: {on_one_line(self.message)}" + (
             f" (did you mean {self.suggestion!r}?)" if self.suggestion else ""
         )
 

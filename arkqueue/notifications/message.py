@@ -149,10 +149,7 @@ def _of_run(session: Session, configuration: Configuration, delivery: Delivery) 
     pairs = [(views[t], a) for t, a in zip(delivery.tasks, delivery.attempts, strict=True) if t in views]
     with_logs = delivery.occasion is Occasion.FAILED
     tasks = [_shown(session, view, attempt, with_logs=with_logs) for view, attempt in pairs]
-    faults = [
-        _line(f"{fault.path}:{fault.line}:{fault.column}: {fault.message}", LONGEST_LINE)
-        for fault in run.faults[:MOST_FAULTS]
-    ]
+    faults = [_line(f"{fault.place}: {fault.message}", LONGEST_LINE) for fault in run.faults[:MOST_FAULTS]]
     named = ", ".join(view.label for view, _ in pairs)
     more = delivery.count - len(tasks)
     beside = f" and {more} more" if more > 0 else ""

@@ -276,7 +276,7 @@ def _faulty(run: RunView) -> Need:
     """The run at the head of a branch whose workflow files have faults."""
     first = run.faults[0]
     more = f" And {len(run.faults) - 1} more." if len(run.faults) > 1 else ""
-    text = f"{first.path}:{first.line}:{first.column}: {first.message}.{more}"
+    text = f"{first.place}: {first.message}.{more}"
     return Need("failed", run.full_name, text, command=f"arkqueue show {shlex.quote(run.full_name)}")
 
 

@@ -23,7 +23,6 @@ from arkqueue.names import EVERY_TASK, PURGED, backfill_name, item_name, run_nam
 from arkqueue.plan.edges import EVERYTHING
 from arkqueue.plan.ledger import BY_A_GUARD, BY_ITS_FILE, BY_WORKFLOW_AUTHORS
 from arkqueue.states import EX_TEMPFAIL, UNSETTLED, State
-from arkqueue.text import name_visible
 from arkqueue.views.archives import PauseView, pause_of, remedy
 from arkqueue.views.find import RETIRED
 from arkqueue.views.installation import TaskManagerView, no_queue_manager_since, task_managers
@@ -153,15 +152,11 @@ def faults(stored: Any, run: str, helps: Sequence[str]) -> Reason:
     the commands that help.
     """
     first, *others = faults_of(stored)
-    path = name_visible(first.path)
-    where = f"{path}:{first.line}:{first.column}" if first.line else path
     more = f" (and {len(others)} more)" if others else ""
     if first.path == "_workflows" and not others:
         text = f"The run could not start: {first.message.rstrip('.')}."
     else:
-        text = (
-            f"The workflow files of this revision have faults, so that it has no tasks: {where}: {first.message}{more}."
-        )
+        text = f"The workflow files of this revision have faults, so that it has no tasks: {first.place}: {first.message}{more}."
     return Reason(kind=Why.FAULTS, text=text, commands=[f"arkqueue show {run}", *helps])
 
 

@@ -260,6 +260,8 @@ def first_failed(view: RunDetail) -> TaskView | None:
 def sentence(view: RunDetail, lists: Sequence[ListView] = ()) -> str:
     """A summary of a run in a sentence. ``lists``: the lists whose tasks ``view`` leaves out."""
     if view.faults:
+        if not any(fault.line for fault in view.faults):
+            return "It could not start, so it has no tasks."
         count = len(view.faults)
         return f"Its workflow files have {count} fault{'s' if count > 1 else ''}, so it has no tasks."
     if view.baseline:

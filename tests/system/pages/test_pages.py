@@ -15,7 +15,7 @@ import pytest
 
 from arkqueue.db.session import Session
 from arkqueue.logs import Logs
-from arkqueue.model import ArchiveId, BranchId, End, LogAppend, LogChunk, RunId, Stream, Usage
+from arkqueue.model import ArchiveId, BranchId, End, Fault, LogAppend, LogChunk, RunId, Stream, Usage, Workflow
 from arkqueue.queue import backfill, control, depth
 from arkqueue.queue import logs as logs_of_queue
 from arkqueue.queue.tokens import Scope
@@ -215,7 +215,7 @@ def test_a_list_is_one_column_with_counts_and_each_item_has_its_page(
 def test_faults_of_workflow_files_are_told_with_their_places(operator: httpx.Client, archive: AnArchive) -> None:
     archive.commit(faulty())
     assert "_workflows/test.yaml:1:1 a fault" in said(operator.get("/papers@3"))
-    assert "_workflows/test.yaml:1: a fault" in said(operator.get("/papers"))
+    assert "_workflows/test.yaml:1:1: a fault" in said(operator.get("/papers"))
 
 
 def test_a_run_that_has_changed_since_its_report_is_marked_and_reported_again(
@@ -329,6 +329,15 @@ def test_a_run_whose_workflow_files_have_faults_shows_no_graph(operator: httpx.C
     page = operator.get("/papers@3")
     assert "Its workflow files have 1 fault, so it has no tasks." in said(page)
     assert 'class="graph' not in page.text, "its COMMIT has completed"
+
+
+def test_a_run_that_could_not_start_says_so_and_names_no_line(operator: httpx.Client, archive: AnArchive) -> None:
+    why = "nightly needs pdf, which has never run"
+    archive.commit(Workflow(faults=(Fault("_workflows", 0, 0, why),)))
+    page = operator.get("/papers@3")
+    assert "It could not start, so it has no tasks." in said(page)
+    assert f'<b class="mono">_workflows</b><p class="whole">{why}' in page.text
+    assert ":0:0" not in page.text + operator.get("/papers").text + operator.get("/").text
 
 
 def test_what_a_run_used_does_not_depend_on_what_its_page_shows(operator: httpx.Client, session: Session) -> None:

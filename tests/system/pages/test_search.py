@@ -208,7 +208,7 @@ def test_who_has_committed_a_faulty_workflow_file_sees_its_line(reader: httpx.Cl
     archive.commit(faulty(), author="Dee <dee@example.org>")
     for address in ("/-/mine?author=dee", "/-/search?author=dee"):
         text = said(reader.get(address))
-        assert "_workflows/test.yaml:1 a fault" in text, text
+        assert "_workflows/test.yaml:1:1 a fault" in text, text
 
 
 def test_nothing_is_found_that_a_token_is_not_for(visitor: Visitors, session: Session, archive: AnArchive) -> None:  # noqa: ARG001
