@@ -305,21 +305,42 @@ def accept(client: Client, revision: str, as_json: bool) -> None:
 
 @archive.command()
 @click.argument("name")
+@dry_run
+@as_json
 @calls_server
-def remove(client: Client, name: str) -> None:
+def remove(client: Client, name: str, dry_run: bool, as_json: bool) -> None:
     """Stop watching an archive: its tasks that have not started are canceled, and its history stays
     readable.
     """
     from arkqueue.cli.client import archive_path
 
     settings = get_archive(client, name)["settings"]
-    client.send("DELETE", archive_path(name))
-    say(f"{bold(name)}: is watched no longer")
+    had = client.send("DELETE", archive_path(name), dry_run="true" if dry_run else None)
+    if as_json:
+        print_json(had)
+        return
+    if dry_run:
+        say("Nothing is changed. It would be:")
+    say(f"{bold(name)}: is watched no longer{_removed(had)}")
     if settings["keep"] or settings["keep_logs"]:
         say("note: its history is purged by its age as before. To keep all of it:")
         for word in ("keep", "keep-logs"):
             if settings[word.replace("-", "_")]:
                 say(f"note: arkqueue archive set {name} {word} ''")
+
+
+def _removed(had: Any) -> str:
+    """The consequences of a removal, in the numbers of what the archive had."""
+    size = f" with logs of {'more than ' * had['has_more']}{had['log_bytes'] / (1 << 20):,.1f} MiB"
+    fates = [
+        (had["open"], "task", " canceled"),
+        (had["running"], "running task", " left to run to the end"),
+        (had["schedules"], "schedule", " dropped"),
+        (had["runs"], "run", " kept" + (size if had["log_bytes"] else "")),
+        (had["submissions"], "submission", " kept"),
+    ]
+    told = [f"{n:,} {what}{'s' * (n != 1)}{fate}" for n, what, fate in fates if n]
+    return f": {', '.join(told)}" if told else ""
 
 
 def is_overdue(found: Any) -> bool:

@@ -277,12 +277,18 @@ def change_archive(request: Request, name: str, settings: Settings, dry_run: Dry
         return view_of(shown, ChangedView, goes=goes)
 
 
-@router.delete("/{name}", status_code=204, response_class=Response)
-def remove_archive(request: Request, name: str) -> None:
-    """Stop watching an archive. Its unstarted tasks are canceled; its history stays."""
+@router.delete("/{name}")
+def remove_archive(request: Request, name: str, dry_run: DryRun = False) -> views.Contents:
+    """Stop watching an archive. Its unstarted tasks are canceled; its history stays. The answer says
+    what the archive had before.
+    """
     caller = admit(request, Scope.ADMIN)
-    archives.remove(caller.session, _watched(caller, name), caller.by)
-    request.app.state.watched.forget()
+    archive = _watched(caller, name)
+    contents = views.contents_of(caller.session, archive)
+    if not dry_run:
+        archives.remove(caller.session, archive, caller.by)
+        request.app.state.watched.forget()
+    return contents
 
 
 @router.post("/{name}/sync", status_code=202)

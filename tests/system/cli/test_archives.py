@@ -105,7 +105,13 @@ def test_rules_of_age_are_tried_before_they_hold_and_changed_when_the_archive_is
 
     assert "arkqueue purge papers" in arkqueue("archive", "set", "papers", "keep", "completed=30d").lines[-1]
     arkqueue("archive", "set", "papers", "keep-logs", "20d")
-    assert arkqueue("archive", "remove", "papers").lines[1:] == [
+    told = arkqueue("archive", "remove", "papers", "--dry-run").lines
+    assert told[0] == "Nothing is changed. It would be:"
+    assert arkqueue("archive", "show", "papers", "--json").json["removed_at"] is None
+    removed = arkqueue("archive", "remove", "papers").lines
+    assert removed == told[1:]
+    assert removed[0] == "papers: is watched no longer: 4 runs kept"
+    assert removed[1:] == [
         "note: its history is purged by its age as before. To keep all of it:",
         "note: arkqueue archive set papers keep ''",
         "note: arkqueue archive set papers keep-logs ''",

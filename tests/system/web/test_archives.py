@@ -321,7 +321,9 @@ def test_removed_archive_keeps_its_history(admin: httpx.Client, operator: httpx.
     archive = an_archive(session)
     archive.commit({"a": ""})
     problem(operator.delete("/archives/papers"), 403)
-    assert admin.delete("/archives/papers").status_code == 204
+    had = admin.delete("/archives/papers", params={"dry_run": True}).json()
+    assert admin.get("/archives/papers").json()["removed_at"] is None
+    assert admin.delete("/archives/papers").json() == had
     assert admin.get("/archives").json() == []
     assert admin.get("/archives/papers").json()["removed_at"] is not None
     assert admin.get("/find", params={"name": "papers@2/a"}).json()["task"] == archive.task("a@2")
