@@ -123,7 +123,10 @@ def _change(
         return
 
     def of_lock(name: str) -> tuple[Any, list[str]]:
-        return client.post(f"{lock_path(name)}/{verb}", body), [f"lock {bold(visible(name))}: {verb}d"]
+        lock = client.post(f"{lock_path(name)}/{verb}", body)
+        is_used = any(lock[who] for who in ("holders", "waiting", "elsewhere", "waiting_elsewhere"))
+        note = "" if is_used or verb == "resume" else "; no task has it now, or waits for it"
+        return lock, [f"lock {bold(visible(name))}: {verb}d{note}"]
 
     def one(name: str) -> tuple[Any, list[str]]:
         found = client.post(f"{archive_path(name)}/{verb}", body)

@@ -36,7 +36,10 @@ def test_a_paused_lock_is_shown_with_its_archive(arkqueue: Cli, session: Session
     papers, books = an_archive(session, "papers"), an_archive(session, "books")
     papers.commit({"a": "lock: [tex, global/printer]"})
     books.commit({"a": "lock: global/printer"})
-    arkqueue("pause", "--lock", "papers/tex", "--reason", "the licence")
+    told = arkqueue("pause", "--lock", "papers/txe").lines
+    assert told == ["lock papers/txe: paused; no task has it now, or waits for it"]
+    arkqueue("resume", "--lock", "papers/txe")
+    assert arkqueue("pause", "--lock", "papers/tex", "--reason", "the licence").lines == ["lock papers/tex: paused"]
     assert [row.split()[3:6] for row in arkqueue("archive", "list").lines[1:3]] == [
         ["watched", "/srv/books"],
         ["watched,", "lock", "paused"],
