@@ -85,7 +85,9 @@ class Graph:
         self.notifies = False
         """True if one of the archives has receivers of notifications."""
         self.moved: set[int] = set()
-        """Tasks that changed their state; filled only if there are receivers of notifications."""
+        """Tasks that changed their state, or have begun to wait for nothing but a release; filled
+        only if there are receivers of notifications.
+        """
         self.made: set[int] = set()
         """Runs that were planned."""
         if wanted := set(archives):
@@ -207,6 +209,8 @@ class Graph:
         rows = self.rows("advance", fired=fired, **{name: list(tasks) or None for name, tasks in told.items()})
         self.ready.update(row.id for row in rows if row.is_ready)
         self.asking += [row.id for row in rows if row.asks]
+        if self.notifies:
+            self.moved.update(row.id for row in rows if row.awaits_release)
         if any(row.lets_in for row in rows):
             self.to_wake.add("planning")
         return rows

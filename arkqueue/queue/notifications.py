@@ -200,8 +200,9 @@ def _by_run(connection: Connection, block: str, runs: Sequence[int]) -> dict[int
 
 
 def _news(known: Any, row: Any, failed: Any, held: Any, good: Any, was_faulty: bool) -> list[_News]:
-    """The news of a run in its present state. Runs of backfills and baselines have none. A run that
-    waits for a release has failed already if nothing else of it goes on.
+    """The news of a run in its present state. Runs of backfills and baselines have none. A run with
+    held tasks has failed already if nothing else of it goes on, and waits for a release if one of
+    these tasks waits for nothing else.
     """
     if row.backfill_number is not None or row.baseline:
         return []
@@ -210,8 +211,8 @@ def _news(known: Any, row: Any, failed: Any, held: Any, good: Any, was_faulty: b
     if state is RunState.FAILED:
         return [failure or _News(Occasion.FAILED, "faults" if row.faults else "missing")]
     if held is not None and state in (RunState.HELD, RunState.PENDING, RunState.PROCESSING):
-        hold = _News(Occasion.HELD, "", held.tasks, [None] * len(held.tasks), held.count)
-        return [failure, hold] if failure and not failed.goes_on else [hold]
+        hold = [_News(Occasion.HELD, "", held.tasks, [None] * len(held.tasks), held.count)] if held.count else []
+        return [failure, *hold] if failure and not failed.goes_on else hold
     if state is not RunState.COMPLETED:
         return []
     digest = row.settled_at.isoformat() if row.settled_at else ""

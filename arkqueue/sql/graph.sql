@@ -271,6 +271,7 @@ from decided j
 where t.id = j.id and (j.n > 0 or j.enters or j.is_unneeded)
 returning t.id, j.is_unneeded, t.cancels, j.enters and not j.is_parked and not j.goes as held_back, j.goes and j.program and not j.locks as is_ready, j.goes and j.locks as asks,
           j.goes and not j.program and t.kind <> 'report' as settles, j.goes and {part lets_in} as lets_in,
+          t.state = 'held' and t.unmet = 0 as awaits_release,
           -- Canceled or skipped tasks may block something else now: this task, or a task that
           -- waited for this one to begin, or only for its release.
           t.blocks > 0

@@ -48,9 +48,10 @@ where t.run_id = any(%(runs)s) and t.kind = 'ordinary' and not t.deleted and t.s
 group by t.run_id;
 
 -- name: holds_to_tell
--- The tasks of runs that wait for a release. Tasks that a hold of the whole archive or backfill
--- holds are left out, because the person who made such a hold knows of it.
-select t.run_id, count(*) as count, (array_agg(t.id order by t.position, t.id))[1:%(most)s] as tasks
+-- The runs with held tasks, and those of these tasks that wait for nothing but a release. Tasks that
+-- a hold of the whole archive or backfill holds are left out, because the person who made such a
+-- hold knows of it.
+select t.run_id, count(*) filter (where t.unmet = 0) as count, (array_agg(t.id order by t.position, t.id) filter (where t.unmet = 0))[1:%(most)s] as tasks
 from task t left join deed d on d.id = t.hold_id
 where t.run_id = any(%(runs)s) and t.state = 'held' and not t.deleted and (t.hold_id <= 0 or d.run_id is not null)
 group by t.run_id;

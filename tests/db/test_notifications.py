@@ -122,7 +122,48 @@ def test_a_run_that_waits_for_a_release_is_told_each_time_that_it_begins_to(told
     holds.release(told.session, told.task("a@2"), "ann")
     assert occasions(told) == ["held 2"]
     holds.hold(told.session, told.task("b@2"), "ann")
+    assert occasions(told) == ["held 2"]  # b waits for a as well
+    told.run("a@2")
     assert occasions(told) == ["held 2", "held 2"]
+
+
+def test_a_held_task_is_told_once_it_waits_for_nothing_but_its_release(told: AnArchive) -> None:
+    workflow = {"index": "", "upload": "depends: [index]", "publish": "depends: [upload]\nhold: true"}
+    told.commit(workflow)
+    told.run("index@2")
+    told.fail("upload@2")
+    assert occasions(told) == ["failed 2"]
+    told.commit(workflow)
+    told.run("index@3", "upload@3")
+    assert occasions(told) == ["failed 2", "held 3"]
+    (held,) = told.sql("select count, tasks from delivery where occasion = 'held'")
+    assert (held["count"], held["tasks"]) == (1, [told.task("publish@3")])
+
+
+def test_a_held_task_that_waits_for_an_earlier_run_is_told_when_that_is_over(told: AnArchive) -> None:
+    told.commit({"a": "", "publish": ""})
+    told.commit({"a": "", "publish": "depends: [PREV]\nhold: true"})
+    told.run("a@2", "a@3")
+    assert occasions(told) == []
+    told.run("publish@2")
+    assert sorted(occasions(told)) == ["completed 2", "held 3"]
+
+
+def test_a_run_that_is_held_as_a_whole_is_told_as_held(told: AnArchive) -> None:
+    told.commit({"a": "", "b": "depends: [a]"})
+    holds.hold_run(told.session, RunId(told.run_id(2)), "ann")
+    assert occasions(told) == ["held 2"]
+    (held,) = told.sql("select tasks from delivery")
+    assert held["tasks"] == [told.task("a@2")]
+
+
+def test_a_failure_is_told_before_the_run_settles_also_if_the_held_task_waits_for_an_earlier_run(told: AnArchive) -> None:
+    told.commit({"publish": ""})
+    told.commit({"a": "", "publish": "depends: [PREV]\nhold: true"})
+    told.fail("a@3")
+    assert occasions(told) == ["failed 3"]
+    told.run("publish@2")
+    assert sorted(occasions(told)) == ["completed 2", "failed 3", "held 3"]
 
 
 def test_a_gate_in_the_midst_of_a_run_is_told_and_the_failure_before_it_is_not_forgotten(told: AnArchive) -> None:
