@@ -216,7 +216,7 @@ def _news(known: Any, row: Any, failed: Any, held: Any, good: Any, was_faulty: b
     if state is not RunState.COMPLETED:
         return []
     digest = row.settled_at.isoformat() if row.settled_at else ""
-    # A failure that a person waived is not fixed.
+    # A waived failure is not fixed in its own run.
     is_fixed = not (row.failed or row.rejected) and (known.is_failed or was_faulty or good is not None)
     if is_fixed and known.occasion != Occasion.COMPLETED:
         tasks = good.tasks if good else []

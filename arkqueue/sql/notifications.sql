@@ -57,17 +57,18 @@ where t.run_id = any(%(runs)s) and t.state = 'held' and not t.deleted and (t.hol
 group by t.run_id;
 
 -- name: made_good
--- The completed tasks of runs whose previous result, in an earlier run, was a failure that nobody
--- waived. Of the earlier occurrences of a task, the last 100 are read.
+-- The completed tasks of runs whose previous result, in an earlier run, was a failure, also if a
+-- person waived it: receivers heard of the failure, and of no repair yet. Of the earlier occurrences
+-- of a task, the last 100 are read.
 select t.run_id, count(*) as count, (array_agg(t.id order by t.position, t.id))[1:%(most)s] as tasks
 from task t
 cross join lateral (
-    select p.state, p.waived
-    from (select p.state, p.waived, p.deleted, p.number, p.run from task p
+    select p.state
+    from (select p.state, p.deleted, p.number, p.run from task p
           where p.branch_id = t.branch_id and p.name = t.name and p.item = t.item and (p.number, p.run) < (t.number, t.run) and p.run_id <> all(array(select run_id from purging))
           order by p.number desc, p.run desc limit 100) p
     where p.state in ('completed', 'failed', 'rejected') and not p.deleted order by p.number desc, p.run desc limit 1) before
-where t.run_id = any(%(runs)s) and t.kind = 'ordinary' and not t.deleted and t.state = 'completed' and before.state <> 'completed' and not before.waived
+where t.run_id = any(%(runs)s) and t.kind = 'ordinary' and not t.deleted and t.state = 'completed' and before.state <> 'completed'
 group by t.run_id;
 
 -- name: faulty_before

@@ -108,6 +108,18 @@ def test_a_run_whose_failure_was_waived_has_completed_and_is_not_fixed(told: AnA
     assert occasions(told) == ["failed 2", "completed 2"]
 
 
+@pytest.mark.parametrize("as_completed", [False, True])
+def test_a_task_that_completes_after_its_waived_failure_is_told_as_fixed(told: AnArchive, as_completed: bool) -> None:
+    set_receivers(told, ci=["failed", "fixed"])
+    for _ in range(2):
+        told.commit({"a": "depends: [PREV]"})
+    told.fail("a@2")
+    assert occasions(told) == ["failed 2"]
+    told.skip("a@2", as_completed=as_completed)
+    told.run("a@3")
+    assert occasions(told) == ["failed 2", "fixed 3"]
+
+
 def test_faults_of_workflow_files_are_told_and_so_is_that_they_are_gone(told: AnArchive) -> None:
     told.commit(faulty())
     assert occasions(told) == ["failed 2"]
@@ -157,7 +169,9 @@ def test_a_run_that_is_held_as_a_whole_is_told_as_held(told: AnArchive) -> None:
     assert held["tasks"] == [told.task("a@2")]
 
 
-def test_a_failure_is_told_before_the_run_settles_also_if_the_held_task_waits_for_an_earlier_run(told: AnArchive) -> None:
+def test_a_failure_is_told_before_the_run_settles_also_if_the_held_task_waits_for_an_earlier_run(
+    told: AnArchive,
+) -> None:
     told.commit({"publish": ""})
     told.commit({"a": "", "publish": "depends: [PREV]\nhold: true"})
     told.fail("a@3")
