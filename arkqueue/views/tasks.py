@@ -85,7 +85,8 @@ class AttemptView:
 )  # not frozen: then it takes four times as long to make one, and lists have hundreds
 class TaskView:
     """One task. ``why``: a few words on the cause of its state, if the state does not say
-    everything.
+    everything. ``awaits``: the tasks that it waits for if it is waiting or held, in a few words;
+    empty if there are none: a held task then waits for nothing but its release.
 
     ``root``: the task because of which it was skipped. ``superseded_by``: the task that canceled
     it. ``by``: the person who canceled, skipped or waived it, or asked it to stop. ``polls``: True
@@ -107,6 +108,7 @@ class TaskView:
     kind: TaskKind
     state: State
     why: str
+    awaits: str
     gate: bool
     exclusive: bool
     priority: int
@@ -383,7 +385,7 @@ def _views_and_behind(
     names: Mapping[int, str],
     edges: Sequence[Any] | None = None,
 ) -> tuple[list[TaskView], Behind]:
-    waiting = [row.id for row in rows if row.state == State.WAITING]
+    waiting = [row.id for row in rows if row.state in (State.WAITING, State.HELD) and row.unmet]
     if edges is not None:
         awaited = _awaited(edges)
     else:
@@ -426,6 +428,7 @@ def _view(
 ) -> TaskView:
     root = names.get(row.root_id)
     superseded_by = None if row.superseded_by is None else names.get(row.superseded_by, PURGED)
+    awaits = _awaits(row, awaited, names, behind)
     return TaskView(  # field by field: lists mostly spend their time here, and `view_of` takes half as long again
         id=row.id,
         run_id=row.run_id,
@@ -439,7 +442,8 @@ def _view(
         item=row.item,
         kind=_KINDS[row.kind],
         state=_STATES[row.state],
-        why=_wait(row.id, awaited, names, behind) if awaited else _why(row, root, superseded_by),
+        why=f"for {awaits}" if awaits and row.state == State.WAITING else _why(row, root, superseded_by, awaits),
+        awaits=awaits,
         gate=row.gate,
         exclusive=row.exclusive,
         priority=row.priority,
@@ -462,7 +466,7 @@ def _view(
     )
 
 
-def _why(row: Any, root: str | None, superseded_by: str | None) -> str:
+def _why(row: Any, root: str | None, superseded_by: str | None, awaits: str) -> str:
     by = f" by {row.by}" if row.by else ""
     match row.state:  # the most frequent first
         case State.COMPLETED:
@@ -479,6 +483,7 @@ def _why(row: Any, root: str | None, superseded_by: str | None) -> str:
             return how_it_ended(row)
         case State.HELD:
             also = " and guarded by require-approval" if row.hold_id != BY_A_GUARD and is_guarded_now(row) else ""
+            also += f", and waits for {awaits}" if awaits else ""
             if row.hold_id in HELD_WITHOUT_ENTRY:
                 return f"by {HELD_WITHOUT_ENTRY[row.hold_id]}{also}"
             return f"by {row.held_by}{also}: {row.held_note}" if row.held_note else f"by {row.held_by}{also}"
@@ -500,11 +505,14 @@ def is_guarded_now(row: Any) -> bool:
     return bool(globs) and is_guarded(globs, row.name, is_empty_report=row.kind == TaskKind.REPORT and row.gate)
 
 
-def _wait(target: int, awaited: tuple[int, int], names: Mapping[int, str], behind: Behind) -> str:
+def _awaits(row: Any, awaited: tuple[int, int] | None, names: Mapping[int, str], behind: Behind) -> str:
+    if awaited is None:
+        is_report_held = row.kind == TaskKind.REPORT and row.state == State.HELD
+        return "the rest of its run" if is_report_held and row.unmet else ""
     source, count = awaited
-    obstacle = behind.get((target, source))
+    obstacle = behind.get((row.id, source))
     name = obstacle.name if obstacle else names[source]
-    return f"for {name}" + (f" and {count - 1} more" if count > 1 else "")
+    return name + (f" and {count - 1} more" if count > 1 else "")
 
 
 def how_it_ended(row: Any) -> str:

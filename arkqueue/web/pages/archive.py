@@ -245,17 +245,22 @@ def _newest_of_commits(runs: Sequence[ListedRun]) -> ListedRun | None:
 
 
 def words_of_newest(rows: Sequence[Row], newest: ListedRun) -> str:
-    """The state of the newest run as the end of a sentence. A run in which nothing happens before a
-    release says so.
+    """The state of the newest run as the end of a sentence. A run with held tasks in which
+    nothing happens before a release, or before a task of another run, says so.
     """
     cells = next((row.cells for row in rows if row.run.id == newest.id), [])
     tasks = [cell.task for cell in cells if cell]
     goes_on = newest.counts.running or any(task.state in (State.READY, State.DEFERRED) for task in tasks)
     if newest.settled_at is not None or goes_on or not newest.counts.held:
         return run_sentence(newest)
-    held = [task.name for task in tasks if task.state is State.HELD]
-    more = f" and {len(held) - MOST_HELD} more" if len(held) > MOST_HELD else ""
-    return "waits for a release" + (f" of {', '.join(held[:MOST_HELD])}{more}" if held else "")
+    held = [task.name for task in tasks if task.state is State.HELD and not task.awaits]
+    if held or all(task.state is not State.HELD for task in tasks):
+        more = f" and {len(held) - MOST_HELD} more" if len(held) > MOST_HELD else ""
+        return "waits for a release" + (f" of {', '.join(held[:MOST_HELD])}{more}" if held else "")
+    branch, _, _ = newest.full_name.rpartition("@")
+    elsewhere = (task.awaits for task in tasks if task.awaits.startswith(f"{branch}@"))
+    outside = next((awaits for awaits in elsewhere if not awaits.startswith(f"{newest.full_name}/")), "")
+    return f"waits for {outside.removeprefix(f'{branch}@')}" if outside else run_sentence(newest)
 
 
 def _newest_completed(runs: Sequence[ListedRun]) -> ListedRun | None:

@@ -268,15 +268,15 @@ def sentence(view: RunDetail, lists: Sequence[ListView] = ()) -> str:
         return "Watching begins here: no task runs for this revision."
     running = _labels([task for task in view.tasks if task.state is State.RUNNING])
     failed = _labels([t for t in view.tasks if t.state in (State.FAILED, State.REJECTED) and not t.waived])
-    held = _labels([task for task in view.tasks if task.state is State.HELD])
-    waits = (State.WAITING, State.READY, State.DEFERRED)
-    waiting = sum(task.state in waits for task in view.tasks) + _number(lists, *waits)
+    to_release = [task for task in view.tasks if _waits_for_release(task)]
+    held = _labels(to_release)
+    waiting = sum(map(_waits, view.tasks)) + _number(lists, State.WAITING, State.READY, State.DEFERRED)
     failed += _in_words((of.name, of.unwaived) for of in lists)
     waived = _labels([t for t in view.tasks if t.state in (State.FAILED, State.REJECTED) and t.waived])
     waived += _in_words((of.name, of.waived) for of in lists)
     is_one = sum(task.state is State.RUNNING for task in view.tasks) + _number(lists, State.RUNNING) == 1
     running += _of_lists(lists, State.RUNNING)
-    is_held_alone = sum(task.state is State.HELD for task in view.tasks) + _number(lists, State.HELD) == 1
+    is_held_alone = len(to_release) + _number(lists, State.HELD) == 1
     held += _of_lists(lists, State.HELD)
     said = []
     if view.planned is not None:
@@ -295,9 +295,9 @@ def sentence(view: RunDetail, lists: Sequence[ListView] = ()) -> str:
 def sentence_of_item(tasks: Sequence[TaskView]) -> str:
     """A summary of an item in a sentence."""
     bad = [task.name for task in tasks if task.state in (State.FAILED, State.REJECTED) and not task.waived]
-    held = [task.name for task in tasks if task.state is State.HELD]
+    held = [task.name for task in tasks if _waits_for_release(task)]
     running = [task.name for task in tasks if task.state is State.RUNNING]
-    waiting = sum(task.state in (State.WAITING, State.READY, State.DEFERRED) for task in tasks)
+    waiting = sum(map(_waits, tasks))
     said = _said(bad, running, held, waiting, one_runs=len(running) == 1, one_waits=len(held) == 1)
     completed = sum(task.state is State.COMPLETED for task in tasks)
     said.append(f"{completed} of {len(tasks)} tasks completed" if len(tasks) > 1 or completed else "no task completed")
@@ -316,6 +316,16 @@ def _said(
     if waiting:
         said.append(f"{waiting:,} task{'s wait' if waiting > 1 else ' waits'}")
     return said
+
+
+def _waits_for_release(task: TaskView) -> bool:
+    """Whether a task waits for nothing but a release."""
+    return task.state is State.HELD and not task.awaits
+
+
+def _waits(task: TaskView) -> bool:
+    """Whether a task waits for something other than a release alone."""
+    return task.state in (State.WAITING, State.READY, State.DEFERRED) or bool(task.awaits)
 
 
 def _labels(tasks: Sequence[TaskView]) -> list[str]:

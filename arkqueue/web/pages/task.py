@@ -73,6 +73,8 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
     of_run = view.full_name.partition("/")[0]
     over = gone(row)
     refused = None if over else refusals_for(visitor, [id]).get(id)
+    if view.awaits:  # its release is possible, and helps only later
+        remedies.sort(key=lambda one: one.verb == "release" and one.name == view.full_name)
     if over:  # whatever would run it is refused
         remedies, wider = _undeletes(row, view, of_run), []
     of_state = [

@@ -477,3 +477,33 @@ def test_a_run_that_waits_for_a_release_says_so_above_the_grid(operator: httpx.C
     assert "waits for a release" not in said(operator.get("/papers"))
     archive.run(f"build@{here}")
     assert f"{here} waits for a release of publish ; it was planned" in said(operator.get("/papers"))
+
+
+def test_a_held_task_that_waits_for_another_run_waits_for_that_and_not_for_a_release(
+    operator: httpx.Client, archive: AnArchive
+) -> None:
+    workflow = {"index": "", "upload": "depends: [index, PREV]", "publish": "depends: [upload]\nhold: true"}
+    for _ in range(2):
+        archive.commit(workflow)
+    before, here = archive.numbers[""] - 1, archive.numbers[""]
+    archive.run(f"index@{before}", f"index@{here}")
+    archive.fail(f"upload@{before}")
+    page = operator.get("/papers")
+    assert f"{here} waits for {before}/upload ; it was planned" in said(page)
+    assert "waits for a release" not in said(page)
+    own = f"papers@{here}/publish is held by its workflow file, and waits for papers@{here}/upload."
+    assert f'title="{own}"' in page.text
+    assert "2 tasks wait." in said(operator.get(f"/papers@{here}"))
+    assert [verb for _, _, verb in needs(operator)] == ["retry"]
+
+
+def test_a_held_task_that_waits_for_another_run_alone_says_so_above_the_grid(
+    operator: httpx.Client, archive: AnArchive
+) -> None:
+    for _ in range(2):
+        archive.commit({"publish": "depends: [PREV]\nhold: true"})
+    before, here = archive.numbers[""] - 1, archive.numbers[""]
+    assert f"{here} waits for {before}/publish ; it was planned" in said(operator.get("/papers"))
+    holds.release(archive.session, archive.task(f"publish@{before}"), "ann")
+    archive.run(f"publish@{before}")
+    assert f"{here} waits for a release of publish ; it was planned" in said(operator.get("/papers"))

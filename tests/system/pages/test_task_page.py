@@ -108,6 +108,12 @@ def buttons(page: httpx.Response) -> list[tuple[str, str, str, bool]]:
     return [one for one in found if one[1] not in asks]
 
 
+def release_is_filled(page: httpx.Response) -> bool:
+    """Whether the button that asks why a task is released is the filled one of its page."""
+    (look,) = re.findall(r'<summary class="b ([^"]*)">Release</summary>', page.text)
+    return "do" in look.split()
+
+
 def test_the_remedies_of_a_wait_are_its_buttons(operator: httpx.Client, archive: AnArchive) -> None:
     archive.commit({"upload": ""})
     archive.fail("upload@2")
@@ -161,6 +167,35 @@ def test_a_held_task_is_released_and_a_failed_one_retried_by_the_filled_button(
     assert found[0] == ("papers@2/bad", "retry", "Retry", True)
     assert [verb for _, verb, _, _ in found][:3] == ["retry", "skip", "skip-as-completed"]
     assert [one[3] for one in buttons(operator.get("/papers@2/runs")) if one[1] in ("cancel", "restart")] == [False] * 2
+
+
+def test_the_filled_button_of_a_held_task_that_waits_for_others_helps_these(
+    operator: httpx.Client, archive: AnArchive
+) -> None:
+    workflow = {"upload": "depends: [PREV]", "publish": "depends: [upload]\nhold: true"}
+    for _ in range(2):
+        archive.commit(workflow)
+    archive.fail("upload@2")
+    page = operator.get("/papers@3/publish")
+    assert buttons(page)[0] == ("papers@2/upload", "retry", "Retry 2/upload", True)
+    assert not release_is_filled(page)
+    assert "It still waits for papers@3/upload, and may start after that." in said(page)
+    assert press(operator, "/papers@3/publish", "papers@3/publish", "release").status_code == 303
+    assert archive.state("publish@3") == "waiting"
+    archive.retry("upload@2")
+    archive.run("upload@2", "upload@3")
+    assert archive.state("publish@3") == "ready"
+
+
+def test_the_release_of_a_held_task_is_filled_once_the_tasks_before_it_have_completed(
+    operator: httpx.Client, archive: AnArchive
+) -> None:
+    archive.commit({"upload": "", "publish": "depends: [upload]\nhold: true"})
+    assert not release_is_filled(operator.get("/papers@2/publish"))
+    archive.run("upload@2")
+    page = operator.get("/papers@2/publish")
+    assert release_is_filled(page)
+    assert "It may start then." in said(page)
 
 
 def test_the_nearest_release_of_a_held_task_is_its_button_and_the_wider_ones_are_in_the_menu(
