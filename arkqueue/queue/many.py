@@ -196,6 +196,8 @@ def act_on_run(
     places.refuse_while_planned(found[0])
     done = walk(session, run, concerned, step, until(session), item=item, last_first=last_first)
     if not (done.tasks or done.skipped or done.refused or done.left):
+        if not session.rows("place_of_run", run=run):
+            raise NotFound(run_name(found[0]), "was purged")
         if concerned in (_has_failed, _may_be_retried):
             nothing, remedy = _beside_rejected(session, run, item, nothing, remedy)
         raise _nothing(session, found[0], nothing, remedy)

@@ -8,6 +8,8 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,7 +21,7 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid, NotFound
 from arkqueue.model import ArchiveId, AttemptId, End, Outcome, Receipt, RunId, TaskId
 from arkqueue.names import PURGED
-from arkqueue.queue import claim, control, deletion, finish, holds, purge, purge_batch, schedules
+from arkqueue.queue import claim, control, deletion, finish, holds, lists, many, purge, purge_batch, schedules
 from arkqueue.queue.export import Export
 from arkqueue.views import explain, find, runs, tasks
 from arkqueue.views.doctor import examine
@@ -498,29 +500,34 @@ def test_the_edges_inside_a_large_run_are_deleted_without_its_archive(
 # Beside others
 
 
+RETRIES: dict[str, Callable[[AnArchive, RunId], object]] = {
+    "a task": lambda archive, _: archive.retry("a/x@2"),
+    "an item": lambda archive, run: many.act_on_item(archive.session, run, "x", "retry", many.retrying("bob", None)),
+    "a list": lambda archive, run: lists.act(archive.session, run, "a", [], "retry", many.retrying("bob", None)),
+}
+"""The ways to retry the item x."""
+
+
+@pytest.mark.parametrize("what", RETRIES)
 def test_of_a_purge_and_a_retry_the_first_wins(
-    session: Session, archive: AnArchive, second_connection: Connect
+    session: Session, archive: AnArchive, second_connection: Connect, what: str
 ) -> None:
-    archive.commit({"a": ""})
-    archive.fail("a@2")
-    ids = [RunId(archive.run_id(2))]
+    archive.commit({"a": "foreach: [x, y]", "all": "depends: [a]"})
+    archive.run("a/y@2")
+    archive.fail("a/x@2")
+    run = RunId(archive.run_id(2))
+    retry = partial(RETRIES[what], archive, run)
     retrying, purging = one_after_the_other(
-        archive,
-        second_connection,
-        lambda: archive.retry("a@2"),
-        lambda: purge.purge_runs(session, ids, "ann"),
+        archive, second_connection, retry, lambda: purge.purge_runs(session, [run], "ann")
     )
     retrying.result()
     assert kept_of(purging.result()) == {"papers@2": "is not settled"}
-    archive.fail("a@2")
+    archive.fail("a/x@2")
     purging, retrying = one_after_the_other(
-        archive,
-        second_connection,
-        lambda: purge.purge_runs(session, ids, "ann"),
-        lambda: archive.retry("a@2"),
+        archive, second_connection, lambda: purge.purge_runs(session, [run], "ann"), retry
     )
     assert purging.result().runs == ["papers@2"]
-    with pytest.raises(NotFound, match="its run was purged"):
+    with pytest.raises(NotFound, match="was purged"):
         retrying.result()
 
 
