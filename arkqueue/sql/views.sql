@@ -438,10 +438,13 @@ from task t where t.run_id = any(%(runs)s) and t.kind = 'ordinary' and not t.del
 group by t.run_id, t.name order by t.run_id desc, min(t.position);
 
 -- name: open_or_failed_of_run
--- The tasks of a run on which persons act: the unsettled ones, and the failures that nobody waived;
--- at most `limit`.
+-- If tasks of a run may be guarded, the tasks of the run on which persons act: the unsettled ones,
+-- and the failures that nobody waived; at most `limit`.
 select t.id, t.kind, t.state from task t
-where t.run_id = %(run)s and not t.deleted and (t.settled_at is null and t.kind <> 'gate' or t.state in ('failed', 'rejected') and not t.waived)
+where (select coalesce(a.settings->'require_approval', '[]') <> '[]' or coalesce(a.settings->'workflow_authors', '[]') <> '[]' or jsonb_typeof(a.settings) <> 'object'
+              or exists (select from task h where h.archive_id = a.id and h.run_id = run.id and h.state = 'held' and h.hold_id < 0)
+       from run join archive a on a.id = run.archive_id where run.id = %(run)s)
+  and t.run_id = %(run)s and not t.deleted and (t.settled_at is null and t.kind <> 'gate' or t.state in ('failed', 'rejected') and not t.waived)
 order by t.position, t.id limit %(limit)s;
 
 -- name: held_to_judge
@@ -646,8 +649,8 @@ select d.at, d.by, d.verb, t.name, t.item, d.note, a.name as archive, b.name as 
        d.task_id is null and d.run_id is not null as is_of_run, d.task_id is null and d.run_id is null as is_of_archive
 from deed d left join task t on t.id = d.task_id left join run on run.id = d.run_id left join branch b on b.id = run.branch_id left join archive a on a.id = d.archive_id
 where d.task_id = any(%(tasks)s::bigint[]) or d.run_id = any(%(runs)s::bigint[])
-   or d.id = any(array(select unnest(array[h.hold_id, h.release_id]) from task h where h.id = any(%(tasks)s::bigint[])
-                       union select unnest(array[h.hold_id, h.release_id]) from task h where h.run_id = any(%(runs)s::bigint[])))
+   or d.id = any(array(select unnest(array[h.hold_id, h.release_id]) from task h where h.id = any(array(select unnest(%(tasks)s::bigint[])))
+                       union select unnest(array[h.hold_id, h.release_id]) from task h where h.run_id = any(%(runs)s::bigint[]) and (h.hold_id is not null or h.release_id is not null)))
 order by d.id desc limit %(most)s;
 
 -- name: audit_log
