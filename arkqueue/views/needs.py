@@ -42,6 +42,8 @@ MOST_ARCHIVES: Final = 100
 UNHANDLED: Final = "state=unhandled"
 """The query of an archive's page that shows its unhandled failures alone."""
 T = TypeVar("T")
+REWIND: Final = "rewind"
+"""The verb for a stopped archive whose repository is meant to be as it is now."""
 RESUME_LOCK: Final = "resume --lock"
 """The verb that helps a paused lock."""
 
@@ -50,7 +52,8 @@ RESUME_LOCK: Final = "resume --lock"
 class Need:
     """An archive, lock, run or task that needs a person. ``verb``: the verb of the remedy, for
     ``name``, with ``--force`` if ``force``; `RESUME_LOCK` for a lock; empty: a person has to read
-    more first. ``command``: the command line.
+    more first. ``or_verb``: another verb that may help
+    instead; its form asks for more. ``command``: the command line.
 
     ``tasks``: the ids of the tasks that a guard may protect from the remedy. ``count``: the number of
     tasks, runs or backfills for which it stands. ``query``: the query of the page that lists them.
@@ -61,6 +64,7 @@ class Need:
     name: str
     text: str
     verb: str = ""
+    or_verb: str = ""
     force: bool = False
     command: str = ""
     count: int = 1
@@ -246,14 +250,14 @@ def _of_manager(manager: TaskManagerView) -> list[Fault]:
 
 def _need(state: str, name: str, text: str, verb: str, *, force: bool = False, tasks: Sequence[int] = ()) -> Need:
     command = f"arkqueue {verb} {shlex.quote(name)}{' --force' if force else ''}"
-    return Need(state, name, text, verb, force, command, tasks=tasks)
+    return Need(state, name, text, verb, force=force, command=command, tasks=tasks)
 
 
 def _of_archive(archive: ArchiveView) -> list[Need]:
     needs = []
     if archive.stopped:
-        text = f"stopped: {archive.stopped}"
-        needs.append(Need("failed", archive.name, text, command=f"arkqueue archive show {shlex.quote(archive.name)}"))
+        text, command = f"stopped: {archive.stopped}", f"arkqueue archive show {shlex.quote(archive.name)}"
+        needs.append(Need("failed", archive.name, text, "sync", or_verb=REWIND, command=command))
     elif archive.trouble is UNREADABLE:
         needs.append(Need("failed", archive.name, archive.trouble, command=archive.remedy))
     elif archive.trouble:

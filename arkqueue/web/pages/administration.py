@@ -182,16 +182,18 @@ def notifications_page(visitor: Visitor, request: Request) -> Shown:
 
 
 def settings_page(visitor: Visitor, request: Request) -> Shown:
-    """The settings of an archive."""
+    """The settings of an archive. ``?open=``: the form that is open at the beginning."""
     if visitor.is_anybody:
         raise SignInNeeded  # the settings contain receivers
     caller = visitor.caller
-    return shown_settings(show_archive(caller.session, caller.archive(request.path_params["name"])))
+    view = show_archive(caller.session, caller.archive(request.path_params["name"]))
+    return shown_settings(view, opened=asked(request, "open"))
 
 
-def shown_settings(view: ArchiveView, goes: Any = None, sent: Form | None = None) -> Shown:
+def shown_settings(view: ArchiveView, goes: Any = None, sent: Form | None = None, opened: str = "") -> Shown:
     """The page of an archive's settings. ``goes``: what the rules for keeping, which are being
     tried, would remove. ``sent``: a form that was refused or tried, which is shown again.
+    ``opened``: the verb whose form is open.
     """
     fields = fields_of(view.settings)
     was = json.dumps({field.name: field.value for field in fields})
@@ -199,7 +201,7 @@ def shown_settings(view: ArchiveView, goes: Any = None, sent: Form | None = None
         fields = [replace(field, value=sent[field.name]) for field in fields]
         was = sent["was"] or was
     begins = {names[0]: title for title, names in SECTIONS.items()}
-    names = {"archive": view, "fields": fields, "goes": goes, "_sections": begins, "_was": was}
+    names = {"archive": view, "fields": fields, "goes": goes, "_sections": begins, "_was": was, "_opened": opened}
     return Shown("settings.html", {**names, "_here": f"/-/settings/{page_path(view.name)}"})
 
 

@@ -285,7 +285,7 @@ def _rare(visitor: Visitor, view: views.ArchiveView, failures: int) -> list[tupl
     can = {
         ("retry", "Retry all that failed"): failures and is_watched,
         ("refresh", "Poll all that is deferred"): polls.is_there and is_watched,
-        ("sync", "Read it now"): is_watched,
+        ("sync", "Read it now"): is_watched and not view.stopped,  # else it is the filled button
         ("purge", "Purge what is kept no longer"): visitor.may_administer
         and (view.settings.keep or view.settings.keep_logs),
     }

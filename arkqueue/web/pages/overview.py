@@ -28,7 +28,7 @@ STRIP: Final = 30
 PAGE: Final = 20
 """The archives on a page."""
 BUTTONS: Final = {
-    "sync": "Read again", "unhold": "End the hold", "resume": "Resume", "skip": "Waive", "retry": "Retry", "restart": "Restart", "release": "Release",
+    "sync": "Read it now", "unhold": "End the hold", "resume": "Resume", "skip": "Waive", "retry": "Retry", "restart": "Restart", "release": "Release",
 }  # fmt: skip
 """The words on the button of each verb that helps."""
 

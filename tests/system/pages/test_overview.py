@@ -16,7 +16,7 @@ from arkqueue.db import session as of_sessions
 from arkqueue.db.pipelines import Answer, Call
 from arkqueue.db.session import Session
 from arkqueue.model import INSTALLATION, ArchiveId
-from arkqueue.queue import claim, holds, locks, pauses
+from arkqueue.queue import archives, claim, holds, locks, pauses
 from arkqueue.queue.tokens import Scope
 from arkqueue.views.explain import explain
 from tests.builders import HOST, PROCESS, AnArchive, an_archive, faulty
@@ -507,3 +507,43 @@ def test_a_held_task_that_waits_for_another_run_alone_says_so_above_the_grid(
     holds.release(archive.session, archive.task(f"publish@{before}"), "ann")
     archive.run(f"publish@{before}")
     assert f"{here} waits for a release of publish ; it was planned" in said(operator.get("/papers"))
+
+
+STOPPED = (
+    "file:///srv/svn/papers: has another UUID. Bring the right one back, then: arkqueue sync papers;"
+    " if it is meant to be as it is now: arkqueue archive rewind papers REV"
+)
+FILLED = re.compile(r'<(?:a|button|summary) class="b (?:small )?do[^>]*>([^<]*)<')
+
+
+def test_a_stopped_archive_is_read_again_or_rewound_with_one_click(
+    admin: httpx.Client, operator: httpx.Client, archive: AnArchive
+) -> None:
+    archive.commit({"pdf": ""})
+    archives.stop(archive.session, ArchiveId(archive.id), STOPPED)
+    rewind = '<a class="b small" href="/-/settings/papers?open=rewind">Rewind</a>'
+    card = admin.get("/").text.partition('class="needs"')[2].partition("</ul>")[0]
+    assert FILLED.findall(card) == ["Read it now"]
+    assert rewind in card
+    assert rewind not in operator.get("/").text
+    form = admin.get("/-/settings/papers?open=rewind").text
+    assert re.search(r'<details class="ask" open><summary class="b ?">Rewind<', form)
+    assert '<details class="ask" open>' not in admin.get("/-/settings/papers").text
+
+
+def test_the_filled_button_of_a_stopped_archive_is_not_one_that_would_be_refused(
+    admin: httpx.Client, operator: httpx.Client, archive: AnArchive
+) -> None:
+    archive.commit({"pdf": ""})
+    head = operator.get("/papers").text.partition('<div class="head">')[2].partition('<p class="says">')[0]
+    assert re.search(r'class="b do" href="/-/trigger', head)
+    archives.stop(archive.session, ArchiveId(archive.id), STOPPED)
+    page = admin.get("/papers")
+    head = page.text.partition('<div class="head">')[2].partition('<p class="says">')[0]
+    assert re.search(r'value="sync">.*?<button class="b do"', head)
+    assert re.search(r'class="b" href="/-/trigger', head)
+    assert head.count('value="sync"') == 1
+    assert '<a class="b" href="/-/settings/papers?open=rewind">Rewind</a>' in head
+    assert said(page).count("archive rewind papers REV") == 1
+    archive.sql("update archive set stopped = 'it went back in time'")
+    assert said(admin.get("/papers")).count("archive rewind papers REV") == 1
