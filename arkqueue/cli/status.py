@@ -90,6 +90,7 @@ def _numbers(found: Any) -> str:
     said = [f"{number:,} {one if number == 1 else many}" for number, one, many in counts]
     if found["running"] is not None:
         said += [f"{found['running']:,} running", f"{found['waiting']:,} waiting"]
+        said += [f"{found['held']:,} held"] if found["held"] else []
     return " · ".join(said)
 
 

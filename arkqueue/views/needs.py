@@ -110,7 +110,7 @@ class Status:
     that are not in ``needs``. ``count``: the number of all needs and faults.
 
     For a token that is for some archives only, numbers of the installation are None, and ``faults``
-    is empty. ``running``, ``waiting``: numbers of tasks. ``task_managers``, ``slots``: those of
+    is empty. ``running``, ``waiting``, ``held``: numbers of tasks. ``task_managers``, ``slots``: those of
     task managers that have reported lately.
     """
 
@@ -121,6 +121,7 @@ class Status:
     archives: int
     running: int | None
     waiting: int | None
+    held: int | None
     task_managers: int | None
     slots: int | None
 
@@ -149,6 +150,7 @@ def status(
         archives=len(known),
         running=numbers.tasks.get(State.RUNNING, 0) if numbers else None,
         waiting=waiting_in(numbers) if numbers else None,
+        held=numbers.tasks.get(State.HELD, 0) if numbers else None,
         task_managers=numbers.task_managers if numbers else None,
         slots=numbers.slots if numbers else None,
     )

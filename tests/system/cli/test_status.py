@@ -41,7 +41,7 @@ def test_each_thing_that_needs_a_person_has_the_command_that_helps(
     pauses.drain(session, HOST, "a new disk", "ann")
     done = arkqueue("status")
     assert done.code == 1
-    assert done.lines[-1] == "4 archives · 1 task manager · 4 slots · 0 running · 0 waiting"
+    assert done.lines[-1] == "4 archives · 1 task manager · 4 slots · 0 running · 0 waiting · 1 held"
     told = dict(zip(done.lines[:-1:2], done.lines[1:-1:2], strict=True))
     assert {text.split(None, 1)[0] + " " + text.split(None, 2)[1]: command.strip() for text, command in told.items()} == {
         "fault task": "arkqueue resume --worker build-1",
