@@ -111,6 +111,9 @@ def buttons(page: httpx.Response) -> list[tuple[str, str, str, bool]]:
 def release_is_filled(page: httpx.Response) -> bool:
     """Whether the button that asks why a task is released is the filled one of its page."""
     (look,) = re.findall(r'<summary class="b ([^"]*)">Release</summary>', page.text)
+    assert set(look.split()) <= {"do"}, (
+        "the class of long words is for buttons: it leaves those of a summary at its top"
+    )
     return "do" in look.split()
 
 
