@@ -894,10 +894,12 @@ where t.run_id = %(run)s and t.item_id is not null and t.name = %(name)s and not
 order by t.position, t.id limit 100;
 
 -- name: others_of_list
--- The number of other items of a task's list that ended in the same state and do not count as completed.
-select count(*)::int as n from task t
-where t.run_id = %(run)s and t.item_id is not null and t.name = %(name)s and t.state = %(state)s and t.id <> %(task)s
-  and not t.deleted and not t.as_completed;
+-- The numbers of other items of a task's list that ended without success and do not count as
+-- completed, by their states.
+select t.state, count(*)::int as n from task t
+where t.run_id = %(run)s and t.item_id is not null and t.name = %(name)s and t.state in ('failed', 'rejected', 'canceled', 'skipped') and t.id <> %(task)s
+  and not t.deleted and not t.as_completed
+group by t.state order by t.state;
 
 -- name: failed_of_run
 -- The tasks of a run that need a person: failed and rejected tasks that nobody has waived, and

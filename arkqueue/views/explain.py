@@ -263,7 +263,7 @@ class _Task:
     def _present(self) -> Reason:
         match self.row.state:
             case State.READY:
-                return ready(self.session, self.row, "It", brief=self.brief)
+                return self._with_new_folder(ready(self.session, self.row, "It", brief=self.brief))
             case State.RUNNING:
                 return running(self.session, self.row, "It")
             case State.DEFERRED:
@@ -296,8 +296,11 @@ class _Task:
             commands = [] if lost else helps or [f"arkqueue explain {root}"]
             text = f"It was skipped because {root} {fate(rooted)}{', and ' + gone(rooted) if is_deleted else ''}.{lost}"
             if helps and not is_deleted and (others := self._others_of_list(rooted)):
-                text += f" {others:,} more item{'s' * (others > 1)} of the list {'are' if others > 1 else 'is'} in the same state."
-                commands = [_of_whole_list(rooted, command) for command in helps]
+                told = ", ".join(f"{number:,} {_ended(state, number)}" for state, number in others.items())
+                text += f" Of the other items of the list, {told}."
+                commands = [_of_whole_list(rooted, command) for command in helps] if rooted.state in others else helps
+                if others.keys() - {rooted.state}:
+                    commands.append(f"arkqueue explain {_whole_list(rooted)}")
             return Reason(kind=Why.SKIPPED, text=text, tasks=[root], commands=commands)
         if row.superseded_by is not None:
             canceler = names.get(row.superseded_by)
@@ -310,12 +313,14 @@ class _Task:
             kind=Why.CANCELED, text=f"It was canceled{by}{when}.{lost}", commands=self._timely(row, remedies(row))
         )
 
-    def _others_of_list(self, root: Any) -> int:
-        """The number of further items that keep the task skipped, if it needs all of the root's list."""
+    def _others_of_list(self, root: Any) -> dict[State, int]:
+        """The numbers of further items that keep the task skipped, by their states, if it needs all
+        of the root's list.
+        """
         if not root.item or self.row.item == root.item:
-            return 0
-        asked = {"run": root.run_id, "name": root.name, "state": root.state, "task": root.id}
-        return int(self.session.rows("others_of_list", **asked)[0].n)
+            return {}
+        rows = self.session.rows("others_of_list", run=root.run_id, name=root.name, task=root.id)
+        return {State(row.state): row.n for row in rows}
 
     def _timely(self, row: Any, commands: list[str]) -> list[str]:
         """The commands for a task, such that they are accepted: a retry needs --force if later
@@ -399,8 +404,24 @@ class _Task:
             lost = self.session.rows("lost_scratch", run=row.run_id, item=row.item, silence=SILENCE)
             its_own = row.item if first.is_of_item else ""
             if first.id != row.id and any(folder.is_removed and folder.item == its_own for folder in lost):
-                return from_first_with_scratch(self.session, row, first)
+                return self._forced(first, from_first_with_scratch(self.session, row, first))
         return ""
+
+    def _forced(self, first: Any, command: str) -> str:
+        """The command that starts again at the first task of a scratch folder, with --force if
+        later revisions have gone on.
+        """
+        part = part_behind(self.session, first.id, self.row.item if first.is_of_item else None)
+        return f"{command} --force" if outdated(self.session, part.ended) else command
+
+    def _with_new_folder(self, reason: Reason) -> Reason:
+        """The reason of a task whose scratch folder is away, with a command that is accepted."""
+        if reason.kind is not Why.NO_SCRATCH or not reason.commands or self.brief:
+            return reason
+        for first in self.session.rows("first_with_scratch", task=self.row.id):
+            *others, command = reason.commands
+            reason = replace(reason, commands=[*others, self._forced(first, command)])
+        return reason
 
     def _beside(self, other: Any) -> str:
         """The name of a task of the same branch."""
@@ -606,10 +627,16 @@ def _of_whole_list(row: Any, command: str) -> str:
     """A command for a task of a list, as a command for all items in the task's state. A retry means
     the failed ones anyway.
     """
-    name = task_name(row)
-    whole = shlex.quote(list_name(run_name(row), row.name))
     is_default = row.state == State.FAILED and command.startswith("arkqueue retry ")
-    return command.replace(name, whole, 1) + ("" if is_default else f" --state {row.state}")
+    return command.replace(task_name(row), _whole_list(row), 1) + ("" if is_default else f" --state {row.state}")
+
+
+def _ended(state: State, number: int) -> str:
+    return "failed" if state is State.FAILED else f"{'was' if number == 1 else 'were'} {state}"
+
+
+def _whole_list(row: Any) -> str:
+    return shlex.quote(list_name(run_name(row), row.name))
 
 
 def being_planned(run: Any) -> Reason:

@@ -488,14 +488,20 @@ def test_was_skipped_because_of_its_root(session: Session) -> None:
 
 def test_was_skipped_because_of_several_items_of_a_list(session: Session) -> None:
     archive = an_archive(session)
-    archive.commit({"pack": "foreach: [x, y, z]", "index": "depends: [pack]"})
+    archive.commit({"pack": "foreach: [x, y, z, v]", "index": "depends: [pack]"})
     archive.fail("pack/x@2", "pack/y@2")
     archive.run("pack/z@2")
+    archive.cancel("pack/v@2")
+    archive.end("pack/v@2", end=End.STOPPED)
     told = why(archive, "index@2")
     assert "It was skipped because papers@2/pack/x failed" in told.text
-    assert "1 more item of the list is in the same state." in told.text
+    assert "Of the other items of the list, 1 failed, 1 was canceled." in told.text
     every = "'papers@2/pack/*'"
-    assert told.commands == [f"arkqueue retry {every}", f"arkqueue skip {every} --as-completed --state failed"]
+    assert told.commands == [
+        f"arkqueue retry {every}",
+        f"arkqueue skip {every} --as-completed --state failed",
+        f"arkqueue explain {every}",
+    ]
     control.skip(session, archive.task("pack/y@2"), "ann", as_completed=True)
     assert why(archive, "index@2").commands[0] == "arkqueue retry papers@2/pack/x"
 

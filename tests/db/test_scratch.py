@@ -576,3 +576,20 @@ def test_the_first_task_of_a_folder_runs_elsewhere_when_its_host_is_gone(session
     redo.retry_from(session, run, "fetch", "ann", item="a")
     assert there.complete() == ["fetch/a"]
     assert there.complete() == ["unpack/a"]
+
+
+def test_a_folder_that_is_away_is_left_behind_by_force_if_later_revisions_have_gone_on(session: Session) -> None:
+    archive = an_archive(session)
+    files = {"a": "scratch: run", "b": "scratch: run\ndepends: [a]"}
+    here, there = Host(session, "here"), Host(session, "there")
+    archive.commit(files)
+    assert here.complete() == ["a"]
+    claimed = here.claim()["b"]
+    archive.commit(files)
+    assert [there.complete() for _ in range(2)] == [["a"], ["b"]]
+    claim.unregister(session, here.process)
+    here.end(claimed.attempt, End.LOST, None)
+    assert why(archive, "b@2").commands == ["arkqueue retry papers@2 --from a --force"]
+    with pytest.raises(Conflict, match="--force"):
+        retry_from(archive, 2, "a")
+    assert retry_from(archive, 2, "a", force=True)

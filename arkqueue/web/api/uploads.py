@@ -345,6 +345,8 @@ async def continue_attachment(
     if place.is_there:
         if upload_offset != place.size:
             _elsewhere(place, place.size)
+        if await anext(request.stream()):
+            raise TooLarge(f"file {position} of upload {id}", f"is complete with {place.size} bytes", "Send no more of it.")
         return _told(204, place.size, place)
     if not await run_in_threadpool(queue.goes_on, caller.session, id):
         raise NotFound(f"upload {id}", "has its run already, or is gone")
