@@ -34,6 +34,8 @@ from arkqueue.queue.reopening import (
 )
 from arkqueue.states import MOVES, Event, State
 
+NO_POLL = "has no deferred task with a poll, apart from those that are being polled or about to be"
+
 
 def retry(
     session: Session,
@@ -149,7 +151,7 @@ def refresh_run(session: Session, run: RunId, by: str) -> Done:
         refuse_deleted(row)
         left[:] = graph.ids("polled_of_run", run=run)
         if not left:
-            raise Conflict(run_name(row), "has no deferred task with a poll")
+            raise Conflict(run_name(row), NO_POLL)
         done.tasks = _poll_now(graph, left[:MOST_TASKS]).tasks
 
     archive = on_run(session, run, "refresh", by, begin)
@@ -165,7 +167,7 @@ def refresh_archive(session: Session, archive: ArchiveId, by: str) -> Done:
         left[:] = graph.ids("polled_of_archive", archive=archive)
         if not left:
             (row,) = graph.rows("archive", archive=archive)
-            raise Conflict(f"archive {row.name}", "has no deferred task with a poll")
+            raise Conflict(f"archive {row.name}", NO_POLL)
         done.tasks = _poll_now(graph, left[:MOST_TASKS]).tasks
         graph.do("remember", by=by, verb="refresh", archive=archive, run=None, task=None, note="")
 

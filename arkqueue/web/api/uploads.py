@@ -346,7 +346,8 @@ async def continue_attachment(
         if upload_offset != place.size:
             _elsewhere(place, place.size)
         if await anext(request.stream()):
-            raise TooLarge(f"file {position} of upload {id}", f"is complete with {place.size} bytes", "Send no more of it.")
+            fault = f"is there already, with its {place.size:,} bytes, and more bytes arrive"
+            raise Refused(413, place.name, fault, "If the file has changed, submit it with another id.")
         return _told(204, place.size, place)
     if not await run_in_threadpool(queue.goes_on, caller.session, id):
         raise NotFound(f"upload {id}", "has its run already, or is gone")

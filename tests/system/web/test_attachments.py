@@ -169,6 +169,7 @@ def test_a_wrong_digest_is_refused_and_the_file_comes_again(operator: httpx.Clie
     assert send(operator, part(begun), 0, b"ri").status_code == 204
     assert send(operator, part(begun), 2, b"ght").status_code == 204
     assert send(operator, part(begun), 5, b"").status_code == 204, "it is there"
+    problem(send(operator, part(begun), 5, b"!"), 413, "a: is there already, with its 5 bytes, and more bytes arrive")
     problem(send(operator, part(begun), 0, b"right"), 409, "continues at byte 5")
     assert archive.sql("select count(*) from submission") == [{"count": 0}]
 
