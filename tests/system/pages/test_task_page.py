@@ -201,6 +201,17 @@ def test_the_release_of_a_held_task_is_filled_once_the_tasks_before_it_have_comp
     assert "It may start then." in said(page)
 
 
+def test_the_release_of_a_run_or_an_item_is_filled_if_one_of_its_tasks_waits_for_nothing_else(
+    operator: httpx.Client, archive: AnArchive
+) -> None:
+    archive.commit({"check": "foreach: [x]", "store": "depends: [check]\nforeach: [x]\nhold: true"})
+    filled = re.compile(r'<button class="b do" data-verb="release"|<summary class="b do">Release<')
+    pages = ("/papers@2", "/papers@2/*/x")
+    assert [page for page in pages if filled.search(operator.get(page).text)] == []
+    archive.run("check/x@2")
+    assert [page for page in pages if filled.search(operator.get(page).text)] == [*pages]
+
+
 def test_the_nearest_release_of_a_held_task_is_its_button_and_the_wider_ones_are_in_the_menu(
     operator: httpx.Client, archive: AnArchive
 ) -> None:
