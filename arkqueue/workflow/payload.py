@@ -43,7 +43,7 @@ def judge(
     schema that it must match (None: any payload is valid).
     """
     faults: list[Fault] = []
-    lists = {}
+    lists, is_readable = {}, True
     path = f"{WHERE}.{FILE[kind]}"
     if schema is not None or not keys:
         try:
@@ -53,8 +53,9 @@ def judge(
                 root = _root(SourceFile(path, data), kind) if found else None
                 faults += (Fault(path, *position_in(root, one.place), one.message) for one in found)
         except Unreadable as why:
+            is_readable = False
             faults.append(Fault(path, why.line, why.column, why.message, why.word))
-    for key in dict.fromkeys(keys) if not faults else ():
+    for key in dict.fromkeys(keys) if is_readable else ():
         items, fault = ListFiles(lambda _: SourceFile(path, data), most_items).items(path, key, faults)
         if fault:
             faults.append(Fault(path, 0, 0, fault))

@@ -227,10 +227,12 @@ def test_a_payload_that_does_not_fit_the_schema_of_its_revision_is_refused_with_
 ) -> None:
     archive.commit(with_schema(SCHEMA))
     payload = [{"id": "a", "size": "3"}, {}, {"id": "a"}]
-    document = problem(submit(operator, json.dumps(payload), "x"), 422, "the payload: has 2 faults")
-    assert document["faults"] == [
-        {"message": "payload:1:22: $[0].size: '3' is not of type 'integer'"},
-        {"message": "payload:1:28: $[1]: 'id' is a required property"},
+    document = problem(submit(operator, json.dumps(payload), "x"), 422, "the payload: has 4 faults")
+    assert [fault["message"].partition(";")[0] for fault in document["faults"]] == [
+        "payload:1:22: $[0].size: '3' is not of type 'integer'",
+        "payload:1:28: $[1]: 'id' is a required property",
+        "payload:1:28: foreach: an item has no field 'key', 'id' or 'name', which would identify it",
+        "payload:1:32: foreach: the key 'a' is also that of the item in line 1",
     ]
     assert left(archive) == (0, 0, 0)
     problem(submit(operator, json.dumps([{}] * 1000), "x"), 422, "the payload: has 1,000 or more faults")

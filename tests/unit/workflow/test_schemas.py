@@ -295,3 +295,12 @@ def test_a_document_of_yaml_is_what_it_says() -> None:
     text = "a: &a [1, {b: null}]\nc: *a\nd: {e: 'x', f: 2.5}\n"
     expected = {"a": [1, {"b": None}], "c": [1, {"b": None}], "d": {"e": "x", "f": 2.5}}
     assert document(text.encode(), PayloadKind.YAML, "it") == expected
+
+
+def test_faults_against_the_schema_and_faults_of_the_items_are_told_together() -> None:
+    schema = {"items": {"properties": {"size": {"type": "integer"}}}}
+    text = '[{"ark": "a", "size": "4"},\n {"ark": "a", "size": 4}, {"size": 4}]'
+    told = [str(fault) for fault in judge(text.encode(), PayloadKind.JSON, ["ark"], schema=schema).faults]
+    assert len(told) == 3, told
+    assert any("integer" in one for one in told)
+    assert any("'a'" in one or '"a"' in one for one in told), "the key that two items have"
