@@ -1201,11 +1201,11 @@ select b.name as branch, b.main, u.count from (
 join branch b on b.id = u.branch_id order by u.count desc, b.name limit %(limit)s;
 
 -- name: unhandled_of_archives
--- The unhandled failures of each archive: the newest ones, and the number of all. Items of a list
--- that ended in the same state are one failure: the first item, and the number of these items. The
--- archive with the newest failure is the first.
-select a.name as archive, of.ids, of.items, of.count
-from (select archive_id, max(run_id) as newest, sum(n)::int as count,
+-- The unhandled failures of each archive: the newest ones, the number of all, and the newest runs
+-- that have any, at most `runs`. Items of a list that ended in the same state are one failure: the
+-- first item, and the number of these items. The archive with the newest failure is the first.
+select a.name as archive, of.ids, of.items, of.count, of.runs
+from (select archive_id, max(run_id) as newest, sum(n)::int as count, (array_agg(distinct run_id order by run_id desc))[:%(runs)s] as runs,
              (array_agg(id order by run_id desc, id))[:%(each)s] as ids, (array_agg(n order by run_id desc, id))[:%(each)s] as items
       from (select archive_id, run_id, min(id) as id, count(*)::int as n from {part unhandled} group by archive_id, run_id, name, state) u
       group by archive_id) of

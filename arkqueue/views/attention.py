@@ -30,6 +30,8 @@ MOST_RUNNING = 200
 """The most running tasks whose durations are compared."""
 MOST_CELLS = 500
 """The most pairs of a run and a name whose unhandled failures the grid of a branch marks."""
+MOST_FAILED_RUNS = 101
+"""The most runs of one archive that are told to have unhandled failures."""
 MOST_HOLDS = 200
 """The most backfills with failures, and the most holds of many tasks, that are read."""
 T = TypeVar("T")
@@ -175,14 +177,15 @@ class Several(Generic[T]):
 @dataclass(frozen=True, slots=True)
 class Attention:
     """The things that need a person. ``faulty``: runs at the heads of branches whose workflow files
-    have faults. ``failures``: as in `Unhandled`. ``backfills``: those with failures that nobody has
-    waived. ``hanging``: hanging tasks, the oldest first. ``held``: tasks that wait only for a
+    have faults. ``failures``: as in `Unhandled`. ``failed_runs``: by archive, the ids of the newest
+    runs with such failures. ``backfills``: those with failures that nobody has waived. ``hanging``: hanging tasks, the oldest first. ``held``: tasks that wait only for a
     person's release, without those of ``together``. ``paused_locks``: those of the whole
     installation. All others have the newest first.
     """
 
     faulty: list[Several[RunView]]
     failures: list[Several[Failure]]
+    failed_runs: dict[str, list[int]]
     backfills: list[Several[FailuresOfBackfill]]
     hanging: list[Several[Hanging]]
     held: list[Several[TaskView]]
@@ -199,7 +202,7 @@ def attention(session: Session, archives: Sequence[ArchiveId] | None, most: int,
     limits = {"silence": SILENCE, "times": TIMES, "longer": LONGER, "looked_at": MOST_RUNNING}
     rows = session.rows_of(
         ("faulty_at_heads", asked),
-        ("unhandled_of_archives", asked | {"each": each}),
+        ("unhandled_of_archives", asked | {"each": each, "runs": MOST_FAILED_RUNS}),
         ("failures_of_backfills", asked | {"most": MOST_HOLDS}),
         ("hanging_tasks", asked | limits),
         ("held_tasks", asked | {"each": each}),
@@ -221,6 +224,7 @@ def attention(session: Session, archives: Sequence[ArchiveId] | None, most: int,
     return Attention(
         _each(faulty, lambda row: runs.get(row.id)),
         _each(failed, lambda pair: Failure(tasks[pair[0]], pair[1]) if pair[0] in tasks else None),
+        {row.archive: row.runs for row in rows[1]},
         _each(backfills, lambda row: FailuresOfBackfill(backfill_name(row.archive, row.number), row.failed)),
         _each(hanging, lambda row: _hanging(row, tasks.get(row.id))),
         _each(held, tasks.get),

@@ -84,10 +84,13 @@ class Others:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """Everything that needs a person. ``count``: the number of all needs."""
+    """Everything that needs a person. ``failed_runs``: by archive, the ids of the newest runs with
+    unhandled failures. ``count``: the number of all needs.
+    """
 
     lines: list[Need]
     others: list[Others]
+    failed_runs: dict[str, list[int]]
 
     @property
     def count(self) -> int:
@@ -217,9 +220,8 @@ def needs_of(
     add("held", known.together, _held_together, ("hold of many tasks", "holds of many tasks"))
     add("held", known.held, _held, ("held task", "held tasks"))
     with_failures = {one.archive for one in known.failures if not one.shown}
-    return Needs(
-        needs, [Others(name, others[name], UNHANDLED if name in with_failures else "") for name in sorted(others)]
-    )
+    unlisted = [Others(name, others[name], UNHANDLED if name in with_failures else "") for name in sorted(others)]
+    return Needs(needs, unlisted, known.failed_runs)
 
 
 def faults_of_installation(session: Session, numbers: Any, lease: float) -> list[Fault]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -10,7 +10,7 @@ from typing import Final
 from markupsafe import Markup, escape
 from starlette.requests import Request
 
-from arkqueue.model import ArchiveId
+from arkqueue.model import ArchiveId, Trigger
 from arkqueue.names import page_path
 from arkqueue.states import OPEN, RunState, State
 from arkqueue.views.archives import ArchiveView, archives, in_public, in_short
@@ -98,7 +98,10 @@ def overview(visitor: Visitor, request: Request) -> Shown:
             "_others": links_of(needs.others),
             "_buttons": BUTTONS,
             "_resume_lock": RESUME_LOCK,
-            "lines": [_line(archive, recent.get(archive.name, []), waits.get(archive.id, [])) for archive in on_page],
+            "lines": [
+                _line(one, recent.get(one.name, []), needs.failed_runs.get(one.name, []), waits.get(one.id, []))
+                for one in on_page
+            ],
             "count": len(known),
             "running": running,
             "waiting": waiting,
@@ -188,10 +191,10 @@ def _trouble(fault: Fault) -> Trouble:
     return Trouble(fault.text, PAGES[About.TASK_MANAGERS] if fault.manager else PAGES.get(fault.about, ""))
 
 
-def _line(archive: ArchiveView, runs: list[RunInShort], waits: list[Wait]) -> Line:
+def _line(archive: ArchiveView, runs: list[RunInShort], unhandled: Sequence[int], waits: list[Wait]) -> Line:
     head = next((branch for branch in archive.branches if branch.main), None)
     newest = runs[0] if runs else None
-    state, now = _now(runs)
+    state, now = _now(runs, unhandled)
     if archive.paused is not None:
         now += ", paused"
     elif archive.hold is not None:
@@ -205,26 +208,33 @@ def _line(archive: ArchiveView, runs: list[RunInShort], waits: list[Wait]) -> Li
     return Line(archive, rev, message, author, newest, runs[::-1], state, now, waits, made_at)
 
 
-def _now(runs: list[RunInShort]) -> tuple[str, str]:
+def _now(runs: list[RunInShort], unhandled: Collection[int]) -> tuple[str, str]:
     """The state and the words for the present work in an archive, from its newest runs: never
-    greener than the worst open run.
+    greener than the worst run. ``unhandled``: the runs with unhandled failures.
     """
     if all(run.baseline for run in runs):
         return "left", "no run yet"
+    bad = {*unhandled, *(run.id for run in runs if run.failing), *_faulty_at_heads(runs)}
+    is_over = bool(bad - {run.id for run in runs if run.state in OPEN})
+    worst = "failed" if is_over else "failing" if bad else ""
+    number = "more than 100" if len(bad) > 100 else len(bad)
+    but = f", {number} run{'s' if len(bad) > 1 else ''} with failures" if bad else ""
     working = [run for run in runs if run.state in (RunState.PROCESSING, RunState.REPORTING)]
-    failing = sum(run.failing for run in runs)
-    but = f", {failing} run{'s' if failing > 1 else ''} with failures" if failing else ""
     if running := sum(run.running for run in working):
         words = f"{running} running" + (f" in {len(working)} runs" if len(working) > 1 else "")
-        return "failing" if failing else "running", words + but
+        return worst or "running", words + but
     if held := sum(run.held for run in runs if run.state in OPEN):
-        return "failing" if failing else "held", f"{held} held{but}"
+        return worst or "held", f"{held} held{but}"
     if reports := sum(run.state is RunState.HELD for run in runs):  # no task is held: REPORT is
-        words = f"{reports} run{'s' if reports > 1 else ''} held"
-        return "failing" if failing else "held", words + but
-    if waiting := [run for run in runs if run.state in OPEN]:
-        words = f"{len(waiting)} run{'s' if len(waiting) > 1 else ''} waiting"
-        return "failing" if failing else "waiting", words + but
-    if runs[0].state is RunState.FAILED:
+        return worst or "held", f"{reports} run{'s' if reports > 1 else ''} held{but}"
+    if waiting := sum(run.state in OPEN for run in runs):
+        return worst or "waiting", f"{waiting} run{'s' if waiting > 1 else ''} waiting{but}"
+    if runs[0].state is RunState.FAILED and bad <= {runs[0].id}:
         return "failed", "workflow has a fault" if runs[0].faulty else "failed"
-    return str(runs[0].state), str(runs[0].state)
+    return worst or str(runs[0].state), f"{runs[0].state}{but}"
+
+
+def _faulty_at_heads(runs: Sequence[RunInShort]) -> list[int]:
+    """The newest commit runs of branches whose workflow files have faults."""
+    heads = {run.full_name.partition("@")[0]: run for run in reversed(runs) if run.trigger is Trigger.COMMIT}
+    return [run.id for run in heads.values() if run.faulty]

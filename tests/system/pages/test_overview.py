@@ -15,8 +15,8 @@ from arkqueue.db import Connection
 from arkqueue.db import session as of_sessions
 from arkqueue.db.pipelines import Answer, Call
 from arkqueue.db.session import Session
-from arkqueue.model import INSTALLATION, ArchiveId
-from arkqueue.queue import archives, claim, holds, locks, pauses
+from arkqueue.model import INSTALLATION, ArchiveId, RunId
+from arkqueue.queue import archives, claim, control, holds, locks, pauses
 from arkqueue.queue.tokens import Scope
 from arkqueue.views.explain import explain
 from tests.builders import HOST, PROCESS, AnArchive, an_archive, faulty
@@ -166,7 +166,7 @@ def test_each_archive_says_what_waits_and_why(operator: httpx.Client, session: S
     assert line(operator) == ("1 running", ["pdf waits for index"])
     archive.fail("index@2")
     archive.commit({"index": "depends: [PREV]"})
-    assert line(operator) == ("1 run waiting", ["index waits for 2/index (failed)"])
+    assert line(operator) == ("1 run waiting, 1 run with failures", ["index waits for 2/index (failed)"])
     page = operator.get("/").text
     assert '<a href="/papers@3/index">index</a> waits for <a href="/papers@2/index">2/index</a> (failed)' in page
     other = an_archive(session, "maps")
@@ -307,6 +307,29 @@ def test_a_held_run_shows_its_failures(operator: httpx.Client, archive: AnArchiv
     archive.commit({"a": "", "b": "hold: true"})
     archive.fail("a@2")
     assert line(operator)[0] == "1 held, 1 run with failures"
+
+
+def test_what_an_archive_does_now_is_never_greener_than_a_run_that_failed(
+    operator: httpx.Client, archive: AnArchive
+) -> None:
+    archive.commit({"a": "", "b": "", "upload": "hold: true"})
+    archive.run("b@2")
+    archive.fail("a@2")
+    assert 'class="s failing whole" title="failing"' in operator.get("/").text
+    archive.commit({"b": ""})
+    archive.fail("b@3")
+    assert line(operator)[0] == "1 held, 2 runs with failures"
+    assert 'class="s failed whole" title="failed"' in operator.get("/").text
+    archive.trigger(3, "b")
+    archive.run("b@3.2")  # repairs it
+    assert line(operator)[0] == "1 held, 1 run with failures"
+    archive.skip("upload@2")
+    assert line(operator)[0] == "completed, 1 run with failures"
+    assert 'class="s failed whole" title="failed"' in operator.get("/").text
+    archive.commit(faulty())
+    assert line(operator)[0] == "failed, 2 runs with failures"
+    control.note(archive.session, "ann", "known", run=RunId(archive.run_id(2)), task=archive.task("a@2"))
+    assert line(operator)[0] == "workflow has a fault"
 
 
 def test_no_retry_is_offered_that_the_queue_refuses(operator: httpx.Client, archive: AnArchive) -> None:
