@@ -35,7 +35,9 @@ MOST_RUNS = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeView:
-    """A task in a graph. ``outside``: True if it belongs to a run that was not asked for."""
+    """A task in a graph. ``outside``: True if it belongs to a run that was not asked for. ``waived``:
+    True if a person waived its failure.
+    """
 
     id: int
     run_id: int
@@ -47,6 +49,7 @@ class NodeView:
     state: State
     gate: bool
     outside: bool
+    waived: bool = False
 
     @property
     def label(self) -> str:

@@ -47,7 +47,7 @@ MOST_DRAWN: Final = 300
 class Box:
     """A task or a list in the picture, by its upper left corner. ``label``: the name inside its
     run, shortened to fit the box. ``title``: the full name and the state in words. ``query``: the
-    part of the page's address after the name.
+    part of the page's address after the name. ``waived``: True for a failure that is waived.
     """
 
     node: NodeView
@@ -59,6 +59,7 @@ class Box:
     page: str
     query: str
     title: str
+    waived: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,7 @@ def drawn(
             y += (HEIGHT if id in nodes else LINE) + BELOW
         x += width + BESIDE
     boxes = [
-        Box(node, *places[id], widths[id], labels[id], words[id], *_leads_to(node, lists.get(id)))
+        Box(node, *places[id], widths[id], labels[id], words[id], *_leads_to(node, lists.get(id)), is_waived(node))
         for id, node in nodes.items()
     ]
     arrows = [
@@ -276,13 +277,22 @@ def _label(node: NodeView) -> str:
 
 
 def _words(node: NodeView, archive: str, of: ListView | None) -> str:
-    state = str(node.state) if of is None else _numbers(of)
+    state = _state(node) if of is None else _numbers(of)
     if node.outside:
         return f"of {node.full_name.rpartition('/')[0].partition('/')[0].removeprefix(archive + '@')} · {state}"
     if node.gate and node.name != COMMIT and node.state is not State.HELD:
         _, _, excepted = node.name.partition(":except:")
         return f"gate, except {excepted}" if excepted else "gate"
     return state
+
+
+def _state(node: NodeView) -> str:
+    return f"{node.state}{', waived' * is_waived(node)}"
+
+
+def is_waived(node: NodeView) -> bool:
+    """Whether a node has failed and does not need a person any more, because the failure is waived."""
+    return node.waived and node.state in (State.FAILED, State.REJECTED)
 
 
 def _numbers(of: ListView) -> str:
@@ -298,7 +308,7 @@ def _numbers(of: ListView) -> str:
 def _leads_to(node: NodeView, of: ListView | None) -> tuple[str, str, str]:
     """The page of a box, the query of its address, and its title."""
     if of is None:
-        return node.full_name, "", f"{visible(node.full_name)} is {node.state}"
+        return node.full_name, "", f"{visible(node.full_name)} is {_state(node)}"
     counts = ", ".join(f"{number:,} {state}" for state, number in of.counts.items())
     return (
         node.full_name.partition("/")[0],

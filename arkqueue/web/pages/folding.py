@@ -49,7 +49,7 @@ def folded(view: GraphView, lists: Mapping[Key, ListView], unmet: Collection[tup
             found = lists[of_node[node.id]]
             named[node.id] = found
             name = f"{node.full_name.rpartition('/')[0]}/{EVERY_TASK}"
-            node = replace(node, item=EVERY_TASK, full_name=name, state=worst(found))
+            node = replace(node, item=EVERY_TASK, full_name=name, state=worst(found), waived=not found.unwaived)
         nodes.append(node)
     inside = {key[1]: node.id for key, node in first.items() if not node.outside}
     open_pairs = {(inside[target], inside[source]) for target, source in unmet if {target, source} <= inside.keys()}

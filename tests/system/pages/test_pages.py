@@ -740,6 +740,28 @@ def test_a_list_of_another_revision_is_one_box_and_only_met_as_a_whole(
     assert re.findall(r'<path class="(edge[^"]*)" d', graph).count("edge") == 1, "from fetch to store"
 
 
+def test_a_graph_says_which_failures_are_waived(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit(
+        {
+            "index": "",
+            "tile": "foreach: [a, b]",
+            "pdf": "depends: [index]",
+            "next": "depends: [{task: index, when: settled}]",
+        }
+    )
+    archive.fail("index@3", "tile/a@3")
+    graph = operator.get("/papers@3").text.partition('<svg class="graph')[2].partition("</section>")[0]
+    assert ("/papers@3/index", "failed") in boxes(graph)
+    assert 'class="node failed waived"' not in graph
+    archive.skip("index@3")
+    archive.skip("tile/a@3")
+    archive.run("tile/b@3", "next@3")
+    graph = operator.get("/papers@3").text.partition('<svg class="graph')[2].partition("</section>")[0]
+    assert ("/papers@3/index", "failed, waived") in boxes(graph)
+    assert "papers@3/index is failed, waived</title>" in graph
+    assert re.findall('class="node failed([^"]*)"', graph) == [" waived", " waived"]
+
+
 def test_a_graph_of_too_many_tasks_says_so(operator: httpx.Client, archive: AnArchive) -> None:
     archive.commit({f"t{n}": "" for n in range(301)})
     page = operator.get("/papers@3")
