@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Final
 from urllib.parse import unquote
 
@@ -48,11 +49,14 @@ writes a slash in its name as it is.
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A run, and its first failed tasks. ``line``: the last output line of the first failed task."""
+    """A run, and its first failed tasks. ``lines``: for each of them, the last line of its output, or
+    its reason. ``more``: the number of its other failures.
+    """
 
     run: RunView
     failed: list[TaskView]
-    line: str
+    lines: list[str]
+    more: int
 
 
 def look_for(visitor: Visitor, request: Request) -> Shown | Response:
@@ -99,9 +103,10 @@ def mine(visitor: Visitor, request: Request) -> Shown:
 def _hits(caller: Caller, runs: Sequence[RunView]) -> list[Hit]:
     """Runs with their failed tasks."""
     failed = cells_of(caller.session, [run for run in runs if run.state in (RunState.FAILED, RunState.PROCESSING)])
-    bad = {id: [cell.task for cell in cells if cell.bad] for id, cells in failed.runs.items()}
-    lines = last_lines(caller.session, [tasks[0] for tasks in bad.values() if tasks])
-    return [_hit(run, bad.get(run.id, []), lines) for run in runs]
+    bad = {id: [cell for cell in cells if cell.bad] for id, cells in failed.runs.items()}
+    shown = {id: [cell.task for cell in cells[:MOST_FAILED]] for id, cells in bad.items()}
+    lines = last_lines(caller.session, [*chain.from_iterable(shown.values())])
+    return [_hit(run, shown.get(run.id, []), sum(cell.bad for cell in bad.get(run.id, [])), lines) for run in runs]
 
 
 def _shown(
@@ -122,8 +127,9 @@ def _shown(
     return Shown("search.html", names | {"own": caller.token.authors})
 
 
-def _hit(run: RunView, failed: Sequence[TaskView], lines: Mapping[int, str]) -> Hit:
-    return Hit(run, list(failed[:MOST_FAILED]), lines.get(failed[0].id, failed[0].why) if failed else "")
+def _hit(run: RunView, failed: list[TaskView], count: int, lines: Mapping[int, str]) -> Hit:
+    """``failed``: those that are shown. ``count``: the number of all failures."""
+    return Hit(run, failed, [lines.get(task.id, task.why) for task in failed], count - len(failed))
 
 
 def _address(caller: Caller, text: str, archive: str) -> str:

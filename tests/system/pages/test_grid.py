@@ -489,7 +489,7 @@ def test_a_failure_says_its_last_line(operator: httpx.Client, archive: AnArchive
     assert cells(operator)["papers@2/index"]["says"] == f"papers@2/index failed: {line}."
     assert [need["text"] for need in operator.get("/?format=json").json()["needs"]] == [line]
     (hit,) = operator.get("/-/search?author=ann&q=2&format=json").json()["hits"]
-    assert hit["line"] == "curl: (7) no route"
+    assert hit["lines"] == ["curl: (7) no route"]
 
 
 def test_a_run_at_the_revision_where_watching_begins_shows_its_tasks(operator: httpx.Client, session: Session) -> None:

@@ -204,6 +204,21 @@ def test_who_has_just_committed_sees_their_revisions_and_what_failed(
     assert visitor().get("/-/mine").status_code == 303
 
 
+def test_each_failure_of_a_revision_has_its_line_and_others_are_counted(
+    reader: httpx.Client, archive: AnArchive
+) -> None:
+    archive.commit({**dict.fromkeys("abcd", ""), "tile": "foreach: [x, y, z]"}, author="Dee <dee@example.org>")
+    for name in ("a", "b", "c"):
+        archive.write(f"{name}@4", f"{name}.tex:7: a brace is missing\n".encode())
+    archive.fail("a@4", "b@4")
+    text = said(reader.get("/-/mine?author=dee"))
+    assert "a a.tex:7: a brace is missing b b.tex:7: a brace is missing" in text
+    assert "more" not in text
+    archive.fail("c@4", "d@4", "tile/x@4", "tile/z@4")
+    assert "c c.tex:7: a brace is missing 3 more" in said(reader.get("/-/mine?author=dee"))
+    assert "3 more a.tex:7: a brace is missing" in said(reader.get("/-/search?author=dee"))
+
+
 def test_who_has_committed_a_faulty_workflow_file_sees_its_line(reader: httpx.Client, archive: AnArchive) -> None:
     archive.commit(faulty(), author="Dee <dee@example.org>")
     for address in ("/-/mine?author=dee", "/-/search?author=dee"):
