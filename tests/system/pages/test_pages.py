@@ -7,12 +7,14 @@ from __future__ import annotations
 import html
 import re
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import httpx
 import pytest
 
+from arkqueue.archives import changed
 from arkqueue.db.session import Session
 from arkqueue.logs import Logs
 from arkqueue.model import ArchiveId, BranchId, End, Fault, LogAppend, LogChunk, RunId, Stream, Usage, Workflow
@@ -23,7 +25,10 @@ from arkqueue.text import visible
 from arkqueue.views.runs import RunDetail
 from arkqueue.web.pages import run as run_pages
 from tests.builders import PROCESS, AnArchive, a_gateway, a_list, an_archive, faulty
+from tests.repositories import a_git_repository
 from tests.system.pages.conftest import HOSTILE, HOSTILE_ITEM, Visitors, form_of, press, said
+from tests.system.task_manager.test_checkouts import commit, watch
+from tests.waiting import PATIENCE
 
 TASKS = {"index": "depends: [PREV]", "pdf": "depends: [index]\ncancels: [PREV]", "upload": "depends: [pdf]"}
 
@@ -88,7 +93,9 @@ def test_the_overview_plots_how_deep_the_queue_was(
         {1},
         True,
     )  # the last is of now; a minute, or ten, may have ended meanwhile
-    assert re.search(r"Ready and waiting for a slot, last 24 h 1 now · 31 at \d\d:\d0 UTC", said(operator.get("/")))
+    assert re.search(
+        r"Ready and waiting for a slot, last 24 h 1 now · 31 at \d\d:\d0 UTC", said(operator.get("/"))
+    )
     depth.count(session)
     assert not archive.sql("select from queue_depth where ready = 99")  # what is older is forgotten
     assert "last 24 h" not in visitor(Scope.READ, "papers").get("/").text
@@ -884,3 +891,24 @@ def test_the_page_of_an_archive_of_an_earlier_version_that_is_called_like_an_add
     assert browser.get("/-/search", params={"q": "docs"}).headers["location"] == "/-/archives/docs"
     assert visitor(Scope.READ, "papers").get("/-/archives/docs").status_code == 404
     assert browser.get("/-/archives/other").status_code == 404
+
+
+def test_changed_files_with_hostile_names_are_only_text_and_unreadable_ones_are_not_counted(
+    operator: httpx.Client, session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changed, "PATIENCE", PATIENCE)
+    repository, archive = a_git_repository(tmp_path), an_archive(session, "maps")
+    watch(archive, repository)
+    commit(archive, repository, {f"{HOSTILE}\n<img src=x>\udcff": "1"}, {})
+    archive.sql("update revision set previous = null where number = 2")
+    page = operator.get("/maps@2")
+    shown = page.text.partition("<h2>Changed</h2>")[2].partition("</dl>")[0]
+    assert "1 file</span>" in shown
+    assert html.escape(visible(HOSTILE.partition("</")[0])) in shown
+    assert re.search(r"<(script|img)|[\x00-\x08\x0b-\x1f\x7f\u202e\udcff]", shown) is None
+    assert "\\u202e" in shown
+    assert "\\xff" in shown
+    repository.path.rename(repository.path.with_name("away"))
+    text = said(operator.get("/maps@2"))
+    assert f"Changed cannot be read {repository.path}: " in text
+    assert "0 files" not in text
