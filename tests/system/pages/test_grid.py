@@ -674,3 +674,15 @@ def test_a_task_that_is_overdue_says_when_it_should_have_ended(operator: httpx.C
     due = f"{began + timedelta(seconds=100):%H:%M} UTC"
     assert f"earlier runs of the task: its end overdue, {due}" in said(operator.get("/thesis@3/index"))
     assert "done any moment" in said(operator.get("/thesis"))
+
+
+def test_the_button_that_releases_an_archive_says_that_it_concerns_all_branches(
+    operator: httpx.Client, session: Session
+) -> None:
+    archive = an_archive(session)
+    archive.commit({"upload": "hold: true"})
+    assert ">Release 1</button>" in operator.get("/papers").text
+    several = an_archive(session, "maps", branches=["main", "fix/one"])
+    several.commit({"upload": "hold: true"}, branch="main")
+    for address in ("/maps", "/maps:fix%2Fone"):
+        assert ">Release 1 of all branches</button>" in operator.get(address).text
