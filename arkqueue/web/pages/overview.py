@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from markupsafe import Markup, escape
@@ -15,7 +15,7 @@ from arkqueue.names import page_path
 from arkqueue.states import OPEN, RunState, State
 from arkqueue.views.archives import ArchiveView, archives, in_public, in_short
 from arkqueue.views.attention import recent_runs
-from arkqueue.views.installation import About, Depth, measure, queue_depth
+from arkqueue.views.installation import STEP, About, Depth, measure, queue_depth
 from arkqueue.views.needs import MOST_ARCHIVES, RESUME_LOCK, Fault, Others, faults_of_installation, needs_of, waiting_in
 from arkqueue.views.runs import RunInShort
 from arkqueue.views.waits import Wait, waits_of
@@ -147,13 +147,15 @@ def _title(run: RunInShort) -> str:
 @dataclass(frozen=True, slots=True)
 class Plot:
     """The depth of the queue over a day as the points of an SVG path, in a box of 1,000 by 60.
-    ``most``: the most tasks that were ready at once, at the time ``at``.
+    ``most``: the most tasks that were ready at once, at the time ``at`` or in the part of the day
+    that begins then and ends at ``until``; ``until`` None: now.
     """
 
     line: str
     area: str
     most: int
     at: datetime
+    until: datetime | None
 
 
 def plot(depths: Sequence[Depth], now: datetime) -> Plot | None:
@@ -171,7 +173,8 @@ def plot(depths: Sequence[Depth], now: datetime) -> Plot | None:
         points.append(f"{max(x, 0):.1f} {58 - 54 * one.ready / most.ready:.1f}")
     line = "M" + "L".join(points)
     first, last = points[0].split()[0], points[-1].split()[0]
-    return Plot(line, f"{line}L{last} 60L{first} 60Z", most.ready, most.at)
+    until = None if most is depths[-1] else most.at + timedelta(seconds=STEP)
+    return Plot(line, f"{line}L{last} 60L{first} 60Z", most.ready, most.at, until)
 
 
 PAGES: Final = {

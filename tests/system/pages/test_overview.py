@@ -387,7 +387,9 @@ def test_the_plot_of_the_queue_ends_with_what_is_ready_now(admin: httpx.Client, 
     assert "2 ready and waiting for a slot now, 112 at most so far" in words
     archive.sql("insert into queue_depth values (now() - interval '40 minutes', 31, 4)")
     words = said(admin.get("/"))
-    assert "2 now · 112 at" in words
+    assert re.search(r"2 now · 112 between \d\d:\d0 and \d\d:\d0 UTC", words)
+    archive.sql("update queue_depth set ready = 1")
+    assert "2 now, the most of the day" in said(admin.get("/"))
 
 
 def test_the_overview_takes_few_round_trips_however_much_needs_a_person(
