@@ -360,3 +360,25 @@ def test_a_page_follows_beside_an_empty_input_and_says_when_it_waits(opened: Ope
     expect(page.locator(".outdated")).to_have_text("Not current: it waits until the open menu or form is closed.")
     page.locator("h1").click()
     expect(page.locator('.grid a[href="/papers@4/a"] .completed')).to_be_visible()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+def test_the_edge_to_the_run_before_is_seen_in_every_column(
+    opened: Opened,
+    archive: AnArchive,  # noqa: ARG001
+    size: dict[str, int],
+) -> None:
+    page = opened(
+        "/papers?columns=" + ",".join(["index", *(f"task-{number:02}" for number in range(12))]), viewport=size
+    )
+    for task in ("index", "task-05", "task-00"):
+        page.locator(f'.grid a[href="/papers@3/{task}"]').focus()
+        for further in (0, 3, 9):
+            page.locator(".scroll.tall").evaluate("(e, by) => e.scrollBy(by, 0)", further)
+            expect(page.locator(".edges path")).to_have_count(1)
+            page.evaluate("new Promise(requestAnimationFrame)")
+            (picture,), (column,) = boxes(page, ".edges"), boxes(page, ".grid tbody tr:first-child .commit")
+            path = page.locator(".edges path").get_attribute("d") or ""
+            (upright,) = re.findall("H([^V]+)V", path)
+            assert picture["left"] + float(upright) >= column["right"] + 1, (task, further, path, column)

@@ -61,13 +61,24 @@ function pathOf(link) {
   return [edges, seen];
 }
 
-function curve(source, target, zero) {
+// The line from cell to cell, `zero` being the corner of the picture. In its column, it stays to the right of the commits, which end at `end`.
+function curve(source, target, zero, end) {
   const a = source.getBoundingClientRect(), b = target.getBoundingClientRect();
   const [y, z] = [a.top + a.height / 2 - zero.top, b.top + b.height / 2 - zero.top];
   if (Math.abs(y - z) < 2) return `M${a.right - zero.left} ${y}H${b.left - zero.left}`;
-  if (Math.abs(a.left - b.left) < 2) return `M${a.left - zero.left} ${y}h-5V${z}h5`;
+  if (Math.abs(a.left - b.left) < 2) return `M${a.left - zero.left} ${y}H${Math.min(Math.max(a.left - 5, end + 2), a.right) - zero.left}V${z}H${a.left - zero.left}`;
   const middle = b.left - zero.left - 8;
   return `M${(a.right < b.left ? a.right : a.left) - zero.left} ${y}H${middle}V${z}H${b.left - zero.left}`;
+}
+
+function draw(svg, edges) {
+  const zero = svg.getBoundingClientRect(), end = svg.parentElement.querySelector(".commit").getBoundingClientRect().right;
+  svg.replaceChildren(...edges.map(([source, target, kind]) => {
+    const path = document.createElementNS(svg.namespaceURI, "path");
+    path.setAttribute("d", curve(source, target, zero, end));
+    path.setAttribute("class", kind);
+    return path;
+  }));
 }
 
 function show(link) {
@@ -82,14 +93,8 @@ function show(link) {
     foot.classList.remove("shown");
     return svg.replaceChildren();
   }
-  const [edges, seen] = pathOf(link), zero = svg.getBoundingClientRect();
-  const paths = edges.map(([source, target, kind]) => {
-    const path = document.createElementNS(svg.namespaceURI, "path");
-    path.setAttribute("d", curve(source, target, zero));
-    path.setAttribute("class", kind);
-    return path;
-  });
-  svg.replaceChildren(...paths);
+  const [edges, seen] = pathOf(link);
+  draw(svg, edges);
   for (const e of seen) e.classList.add("on");
   link.classList.add("at");
   grid.classList.add("focused");
@@ -99,6 +104,9 @@ function show(link) {
   foot.querySelector("a").href = link.href;
   foot.querySelector("a").hidden = !("log" in link.dataset);
 }
+
+// What is scrolled sideways moves below the commits, which stay.
+addEventListener("scroll", ({ target }) => { if (shown && target === shown.closest(".scroll")) draw(target.querySelector(".edges"), pathOf(shown)[0]); }, { capture: true, passive: true });
 
 // A place in the grid by its run and column: who stands for the items of a list changes.
 function placeOf(element) {
