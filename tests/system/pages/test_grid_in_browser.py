@@ -382,3 +382,19 @@ def test_the_edge_to_the_run_before_is_seen_in_every_column(
             path = page.locator(".edges path").get_attribute("d") or ""
             (upright,) = re.findall("H([^V]+)V", path)
             assert picture["left"] + float(upright) >= column["right"] + 1, (task, further, path, column)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("width", [360, 1280, 1600])
+def test_long_names_in_the_head_of_the_grid_show_the_ends_in_which_they_differ(
+    opened: Opened, session: Session, width: int
+) -> None:
+    names = [f"a-very-long-task-name-that-goes-on-step-number-{number:02}" for number in range(0, 40, 5)]
+    names += [f"WWWWWWWWWWWWWWWWWWWWWWWWWWWWWW-{number}" for number in range(2)]
+    an_archive(session).commit(dict.fromkeys(names, ""))
+    page = opened("/papers", viewport={"width": width, "height": 800})
+    heads = page.locator(".grid thead .task-head").evaluate_all(
+        "all => all.map(e => [e.innerText, e.scrollWidth <= e.clientWidth])"
+    )
+    assert len({text for text, _ in heads}) == len(names)
+    assert all(is_whole for _, is_whole in heads), heads
