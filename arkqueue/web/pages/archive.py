@@ -117,7 +117,7 @@ def archive(visitor: Visitor, request: Request, name: str, named: str | None) ->
     if (form := asked(request, "format")) == "svg":
         return badge(caller, id, branch, label)
     if form == "atom":
-        return feed(request, caller, id, branch, label)
+        return feed(request, caller, id, branch, label, view.created_at)
     if "format" not in request.query_params and (clean := _clean(request)) is not None:
         return RedirectResponse(f"{local(sent_path(request))}{clean}", 303, HEADERS)
     return Shown("archive.html", _branch_shown(visitor, request, view, branch, named))

@@ -4,7 +4,7 @@ programs.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -41,12 +41,16 @@ def badge(caller: Caller, archive: ArchiveId, branch: BranchId, label: str) -> R
     return _answer("badge.svg", names, "image/svg+xml")
 
 
-def feed(request: Request, caller: Caller, archive: ArchiveId, branch: BranchId, label: str) -> Response:
-    """The newest ended runs. A run that reaches another end later is a new entry."""
+def feed(
+    request: Request, caller: Caller, archive: ArchiveId, branch: BranchId, label: str, since: datetime
+) -> Response:
+    """The newest ended runs. A run that reaches another end later is a new entry. ``since``: the
+    time from which on the archive is watched.
+    """
     ended = [state for state in RunState if state not in OPEN and state is not RunState.DELETED]
     page = runs(caller.session, archives=[archive], branch=branch, states=ended, limit=ENTRIES)
     entries = [run for run in page.runs if not run.baseline]
-    updated = max((run.settled_at or run.created_at for run in entries), default=datetime.fromtimestamp(0, UTC))
+    updated = max((run.settled_at or run.created_at for run in entries), default=since)
     bad = {
         id: [cell.task for cell in cells if cell.bad] for id, cells in cells_of(caller.session, entries).runs.items()
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from xml.etree import ElementTree
 
 import httpx
@@ -46,6 +47,20 @@ def test_a_badge_is_never_greener_than_its_worst_part(reader: httpx.Client, arch
     assert badge(reader) == "papers: 1 failure"
     archive.skip("b@2")
     assert badge(reader) == "papers: 3 completed"
+
+
+@pytest.mark.usefixtures("archive")
+def test_the_letters_of_a_badge_are_stretched_and_not_only_their_spaces(reader: httpx.Client) -> None:
+    """The reader may have another font than the one whose width was assumed."""
+    texts = re.findall("<text[^>]*>", reader.get("/papers?format=svg").text)
+    assert len(texts) == 2
+    assert all('textLength="' in text and 'lengthAdjust="spacingAndGlyphs"' in text for text in texts)
+
+
+def test_a_feed_without_entries_is_as_old_as_its_archive(reader: httpx.Client, archive: AnArchive) -> None:
+    archive.sql("update archive set created_at = '2026-05-04 03:02:01+00'")
+    feed = ElementTree.fromstring(reader.get("/papers?format=atom").text)
+    assert feed.findtext(f"{ATOM}updated") == "2026-05-04T03:02:01+00:00"
 
 
 def test_a_feed_has_the_runs_that_came_to_an_end(reader: httpx.Client, archive: AnArchive) -> None:

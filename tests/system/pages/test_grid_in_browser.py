@@ -398,3 +398,13 @@ def test_long_names_in_the_head_of_the_grid_show_the_ends_in_which_they_differ(
     )
     assert len({text for text, _ in heads}) == len(names)
     assert all(is_whole for _, is_whole in heads), heads
+
+
+@pytest.mark.full
+def test_what_is_left_out_has_its_dash_in_line_and_apart(opened: Opened, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "", "b": "paths: [none]"}, paths=["other"])
+    page = opened("/papers?columns=a,b")
+    (dash,), (word,) = boxes(page, ".cell .out svg"), boxes(page, ".cell .out .t")
+    assert word["left"] - dash["right"] >= 4
+    assert abs((dash["bottom"] - dash["height"] / 2) - (word["bottom"] - word["height"] / 2)) <= 1
