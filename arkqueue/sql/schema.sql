@@ -219,6 +219,8 @@ create table run (
 create unique index run_commit on run (revision_id) where trigger = 'commit';
 create index run_archive on run (archive_id, id);
 create index run_backfill on run (backfill_id, id) where backfill_id is not null;
+-- The overview finds faults without reading the head of each branch.
+create index run_faulty on run (revision_id) where faults <> '[]';
 
 -- The lists in the workflow files of runs. A list that no run uses is purged.
 create table list_use (
