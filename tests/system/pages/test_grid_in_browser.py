@@ -406,5 +406,7 @@ def test_what_is_left_out_has_its_dash_in_line_and_apart(opened: Opened, session
     archive.commit({"a": "", "b": "paths: [none]"}, paths=["other"])
     page = opened("/papers?columns=a,b")
     (dash,), (word,) = boxes(page, ".cell .out svg"), boxes(page, ".cell .out .t")
+    other = boxes(page, ".grid tbody .cell a .t")[0]
+    assert abs(word["bottom"] - other["bottom"]) <= 1, "it is in line with the other cells of its row"
     assert word["left"] - dash["right"] >= 4
     assert abs((dash["bottom"] - dash["height"] / 2) - (word["bottom"] - word["height"] / 2)) <= 1
