@@ -118,7 +118,9 @@ def test_a_deposit_that_is_in_review_for_a_while(shared: Installation, archives:
     assert "is completed: only a deferred task with a poll can be polled" in refused.err
 
 
-@pytest.mark.parametrize("is_accepted", [True, False], ids=["accepted", "never"])
+@pytest.mark.parametrize(
+    "is_accepted", [pytest.param(True, id="accepted"), pytest.param(False, id="never", marks=pytest.mark.full)]
+)
 def test_a_deposit_that_is_in_review_for_a_week_is_made_once(
     installations: Installations, archives: Archives, remote: Remote, is_accepted: bool
 ) -> None:

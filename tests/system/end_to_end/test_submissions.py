@@ -113,7 +113,7 @@ def test_a_schema_is_read_at_each_revision(shared: Installation, archives: Archi
     batch = tmp_path / "batch.json"
     batch.write_text("{}")
     refused = shared("submit", papers.name, batch, code=2)
-    assert refused.err.splitlines()[0] == "payload: $: 'title' is a required property"
+    assert refused.err.splitlines()[0] == "payload:1:1: $: 'title' is a required property"
     papers.commit({"schemas/batch.json": '{"required": ["size"]}'})
     assert "'size' is a required property" in shared("submit", papers.name, batch, code=2).err
     batch.write_text('{"size": 3}')
