@@ -531,8 +531,6 @@ create index task_commit on task (branch_id, number) where kind = 'commit' and s
 create index task_exclusive on task (branch_id) where exclusive and settled_at is null;
 create index task_blocking on task (run_id) where blocks > 0;
 create index task_root on task (root_id) where root_id is not null;
--- Finds who held or released the tasks of a run without reading all of them.
-create index task_deeds on task (run_id) where hold_id is not null or release_id is not null;
 
 -- The tombstones of items that a person deleted (design 5.27). Their tasks are marked `deleted`,
 -- and no list or counter includes them.

@@ -649,8 +649,8 @@ select d.at, d.by, d.verb, t.name, t.item, d.note, a.name as archive, b.name as 
        d.task_id is null and d.run_id is not null as is_of_run, d.task_id is null and d.run_id is null as is_of_archive
 from deed d left join task t on t.id = d.task_id left join run on run.id = d.run_id left join branch b on b.id = run.branch_id left join archive a on a.id = d.archive_id
 where d.task_id = any(%(tasks)s::bigint[]) or d.run_id = any(%(runs)s::bigint[])
-   or d.id = any(array(select unnest(array[h.hold_id, h.release_id]) from task h where h.id = any(array(select unnest(%(tasks)s::bigint[])))
-                       union select unnest(array[h.hold_id, h.release_id]) from task h where h.run_id = any(%(runs)s::bigint[]) and (h.hold_id is not null or h.release_id is not null)))
+   or d.id = any(array(select unnest(array[h.hold_id, h.release_id]) from task h where h.id = any(%(tasks)s::bigint[])
+                       union select unnest(array[h.hold_id, h.release_id]) from task h where h.run_id = any(%(runs)s::bigint[])))
 order by d.id desc limit %(most)s;
 
 -- name: audit_log
