@@ -70,9 +70,9 @@ class _BoundedBinaryTime(TimestamptzBinaryLoader):
 
 
 class _Bounded:
-    """The context of a transformer that loads all times. Such a time is in the database only if
-    something else than arkqueue wrote it; `arkqueue doctor` names the row. It must not hide the
-    others. The usual transformer is written in C and several times faster.
+    """The context of a transformer that loads every time. arkqueue stores no infinite time. If another
+    program did, the row must not hide all others, and `arkqueue doctor` names the row. The usual
+    transformer is written in C and several times faster.
     """
 
     def __init__(self, transformer: abc.Transformer) -> None:

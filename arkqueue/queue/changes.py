@@ -1,9 +1,9 @@
 """Transactions that change the graph of some archives: they lock the archives, let the caller act on
 the graph, and wake the listeners after the commit.
 
-Archives never wait for each other (design 6). A transaction for several archives locks the free rows
-(``skip locked``). Each busy archive gets a transaction of its own. So no transaction holds one archive's row while it waits for another's. ``change_in_turn``
-does this.
+Archives never wait for each other (design 6). A transaction for several archives locks the free
+rows (``skip locked``), and each busy archive gets a transaction of its own (``change_in_turn``). So
+no transaction holds one archive's row while it waits for another's.
 """
 
 from __future__ import annotations

@@ -111,4 +111,4 @@ def refuse_implicit(row: Any, what: str) -> None:
 _SEND = "send a further report: arkqueue report RUN --update"
 _STOP = "to stop it, delete its run: arkqueue delete RUN; in later revisions, a 'deadline' ends a REPORT that stays deferred"
 _OF_REPORT = {"retried": _SEND, "restarted": _SEND, "canceled": _STOP, "skipped": _STOP}
-"""What helps instead of a verb that `REPORT` does not take."""
+"""The remedies for verbs that are refused on `REPORT`."""

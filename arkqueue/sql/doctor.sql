@@ -424,7 +424,7 @@ from bad where (jsonb_typeof(bad.body) <> 'array' or jsonb_path_exists(bad.body,
 -- A stored time is a moment, and not infinite.
 select m.archive_id as archive, m.run_id as run, m.task_id as task, 'it has an infinite time' as what from (
     select id as archive_id, null::bigint as run_id, null::bigint as task_id from archive
-    where not (isfinite(created_at) and isfinite(coalesce(removed_at, trouble_since, created_at)) and isfinite(coalesce(read_at, created_at)) and isfinite(coalesce(next_read_at, created_at)) and isfinite(coalesce(paused_at, created_at)))
+    where not (isfinite(created_at) and isfinite(coalesce(removed_at, created_at)) and isfinite(coalesce(trouble_since, created_at)) and isfinite(coalesce(read_at, created_at)) and isfinite(coalesce(next_read_at, created_at)) and isfinite(coalesce(paused_at, created_at)))
     union all
     select b.archive_id, null, null from revision r join branch b on b.id = r.branch_id where not (isfinite(r.date) and isfinite(coalesce(r.dropped_at, r.date)) and isfinite(coalesce(r.read_at, r.date)) and isfinite(coalesce(b.deleted_at, r.date)))
     union all

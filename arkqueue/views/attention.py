@@ -178,9 +178,10 @@ class Several(Generic[T]):
 class Attention:
     """The things that need a person. ``faulty``: runs at the heads of branches whose workflow files
     have faults. ``failures``: as in `Unhandled`. ``failed_runs``: by archive, the ids of the newest
-    runs with such failures. ``backfills``: those with failures that nobody has waived. ``hanging``: hanging tasks, the oldest first. ``held``: tasks that wait only for a
-    person's release, without those of ``together``. ``paused_locks``: those of the whole
-    installation. All others have the newest first.
+    runs with such failures. ``backfills``: those with failures that nobody has waived. ``hanging``:
+    hanging tasks, the oldest first. ``held``: tasks that wait only for a person's release, without
+    those of ``together``. ``paused_locks``: those of the whole installation. All others have the
+    newest first.
     """
 
     faulty: list[Several[RunView]]

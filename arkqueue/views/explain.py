@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any
 
-from arkqueue.db.session import Block, Session
+from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
 from arkqueue.model import SILENCE, ArchiveId, RunId, TaskId, TaskKind, Trigger
 from arkqueue.names import (
@@ -53,13 +53,13 @@ from arkqueue.views.find import (
 )
 from arkqueue.views.graph import kind_of
 from arkqueue.views.naming import task_name, task_names
+from arkqueue.views.outdated import at, gone, later, moment, outdated, rows_by_id, since
 from arkqueue.views.reasons import (
     MOST_ITEMS,
     Reason,
     Why,
     about_to_be_canceled,
     asking,
-    at,
     at_gate,
     deferred,
     doing,
@@ -68,11 +68,9 @@ from arkqueue.views.reasons import (
     fires_left_out,
     from_first_with_scratch,
     from_task,
-    gone,
     held,
     is_gate_of_list,
     kept_scratch,
-    moment,
     nobody_manages,
     on_hold,
     parked,
@@ -82,12 +80,11 @@ from arkqueue.views.reasons import (
     released,
     remedies,
     running,
-    since,
     stopped,
     stopping,
     superseding,
 )
-from arkqueue.views.tasks import how_it_ended, rows_of
+from arkqueue.views.tasks import how_it_ended
 from arkqueue.workflow import EMPTY, from_json
 
 MOST_EDGES = 20_000
@@ -158,7 +155,7 @@ def explain(
 
 
 def _explain(session: Session, task: TaskId, seen: Sequence[ArchiveId] | None, *, brief: bool = False) -> Explanation:
-    rows = _tasks(session, [task])
+    rows = rows_by_id(session, [task])
     if task not in rows:
         raise NotFound(f"task {task}", "does not exist")
     return _Task(session, rows[task], seen, brief=brief).explanation()
@@ -263,7 +260,7 @@ class _Task:
     def _present(self) -> Reason:
         match self.row.state:
             case State.READY:
-                return self._with_new_folder(ready(self.session, self.row, "It", brief=self.brief))
+                return ready(self.session, self.row, "It", brief=self.brief)
             case State.RUNNING:
                 return running(self.session, self.row, "It")
             case State.DEFERRED:
@@ -288,7 +285,7 @@ class _Task:
                 return Reason(
                     kind=Why.SKIPPED, text=f"It was skipped{by}{when}.{lost}", commands=self._timely(row, remedies(row))
                 )
-            rooted = _tasks(self.session, [row.root_id])[row.root_id]
+            rooted = rows_by_id(self.session, [row.root_id])[row.root_id]
             if rooted.state == State.COMPLETED:
                 return self._unneeded(rooted, root)
             is_deleted = rooted.run_deleted_at is not None or rooted.deleted
@@ -404,24 +401,8 @@ class _Task:
             lost = self.session.rows("lost_scratch", run=row.run_id, item=row.item, silence=SILENCE)
             its_own = row.item if first.is_of_item else ""
             if first.id != row.id and any(folder.is_removed and folder.item == its_own for folder in lost):
-                return self._forced(first, from_first_with_scratch(self.session, row, first))
+                return from_first_with_scratch(self.session, row, first)
         return ""
-
-    def _forced(self, first: Any, command: str) -> str:
-        """The command that starts again at the first task of a scratch folder, with --force if
-        later revisions have gone on.
-        """
-        part = part_behind(self.session, first.id, self.row.item if first.is_of_item else None)
-        return f"{command} --force" if outdated(self.session, part.ended) else command
-
-    def _with_new_folder(self, reason: Reason) -> Reason:
-        """The reason of a task whose scratch folder is away, with a command that is accepted."""
-        if reason.kind is not Why.NO_SCRATCH or not reason.commands or self.brief:
-            return reason
-        for first in self.session.rows("first_with_scratch", task=self.row.id):
-            *others, command = reason.commands
-            reason = replace(reason, commands=[*others, self._forced(first, command)])
-        return reason
 
     def _beside(self, other: Any) -> str:
         """The name of a task of the same branch."""
@@ -430,7 +411,7 @@ class _Task:
         return str(name_of(row.archive, *place, branch=row.branch, main=row.main, item=other.item))
 
     def _later(self, row: Any) -> list[Any]:
-        return _later(self.session, row)
+        return later(self.session, row)
 
     def _waiting(self) -> tuple[list[Reason], list[Wait]]:
         row = self.row
@@ -444,18 +425,18 @@ class _Task:
         into: dict[int, list[Any]] = defaultdict(list)
         for edge in edges:
             into[edge.target].append(edge)
-        sources = _tasks(self.session, {e.source for e in into[row.id]})
+        sources = rows_by_id(self.session, {e.source for e in into[row.id]})
         waits = [_wait(edge, sources[edge.source]) for edge in into[row.id]]
         ends = {e.source: e for e in reversed(edges) if e.source not in into}
         chosen = sorted(ends)[:MOST_REASONS]
-        obstacles = _tasks(self.session, chosen)
+        obstacles = rows_by_id(self.session, chosen)
         ways = _ways(row.id, into)
         reasons = self._gates_of_lists(sources.values())
         reasons += [self._obstacle(ends[id], obstacles[id], ways[id]) for id in chosen if id in ways]
         # A task that closes a gate and itself waits is worth mentioning, although it is not the
         # obstacle.
         closing = {e.source for e in edges if e.kind == "exclusive" and e.crossing and e.source not in ends}
-        closers = _tasks(self.session, sorted(closing)[:MOST_REASONS]).values()
+        closers = rows_by_id(self.session, sorted(closing)[:MOST_REASONS]).values()
         for closed in sorted(closers, key=lambda task: (task.number, task.run)):
             other = task_name(closed)
             text = f"The gate to the next revision is closed by {other} (exclusive), which is {closed.state}."
@@ -528,7 +509,7 @@ class _Task:
     def _via(self, way: Sequence[int]) -> str:
         if not way:
             return ""
-        tasks = _tasks(self.session, way[:3])
+        tasks = rows_by_id(self.session, way[:3])
         passed = [_passed(tasks[id]) for id in way[:3]]
         return f" (through {', '.join(passed)}{', …' if len(way) > 3 else ''})"
 
@@ -648,7 +629,7 @@ def being_planned(run: Any) -> Reason:
 def _reasons_of(session: Session, tasks: Sequence[int], seen: Sequence[ArchiveId] | None) -> list[Reason]:
     """The reasons of several tasks of a run, each once, with the names of its tasks."""
     reasons: dict[str, Reason] = {}
-    rows = list(_tasks(session, tasks).values())
+    rows = list(rows_by_id(session, tasks).values())
     for task in rows:
         for reason in _Task(session, task, seen).explanation().reasons:
             whose = "" if reason.kind is Why.NO_QUEUE_MANAGER else f"{task_name(task)}: "
@@ -798,66 +779,6 @@ def _passed(row: Any) -> str:
 
 def _wait(edge: Any, source: Any) -> Wait:
     return Wait(task=task_name(source), state=State(source.state), kind=kind_of(edge))
-
-
-def _tasks(session: Session, tasks: Iterable[int]) -> dict[int, Any]:
-    wanted = sorted(tasks)
-    return {row.id: row for row in rows_of(session, wanted)} if wanted else {}
-
-
-def outdated(session: Session, tasks: Iterable[int]) -> set[int]:
-    """The tasks whose retry needs --force, because tasks of later revisions have started after them
-    or have done their work (design 5.19).
-    """
-    rows = _tasks(session, tasks)
-    late = {id for id, row in rows.items() if gone(row)}
-    branches: dict[int, list[Any]] = defaultdict(list)
-    for row in rows.values():
-        branches[row.branch_id].append(row)
-    # The tasks of a page may be in dozens of archives: each question takes one round trip for all.
-    completions = session.rows_of(*(_asked_after(some, len(some)) for some in branches.values()))
-    done = {
-        (branch, row.name, row.item, row.after_number, row.after_run)
-        for branch, found in zip(branches, completions, strict=True)
-        for row in found
-    }
-    late |= {row.id for row in rows.values() if (row.branch_id, row.name, row.item, row.number, row.run) in done}
-    rest = [id for id in rows if id not in late]
-    # Mostly nothing has started; one query for all tasks shows that.
-    if rest and _started_after(session, rest):
-        each = session.rows_of(*(("started_after", {"sources": [id], "most": 1}) for id in rest))
-        late |= {id for id, started in zip(rest, each, strict=True) if started}
-    return late
-
-
-def _later(session: Session, row: Any) -> list[Any]:
-    """Tasks of later revisions that depend on a task and have started, or have done its work."""
-    return _started_after(session, [row.id]) or _completed_after(session, [row], 1)
-
-
-def _started_after(session: Session, tasks: Sequence[int]) -> list[Any]:
-    return session.rows("started_after", sources=list(tasks), most=1)
-
-
-def _completed_after(session: Session, tasks: Sequence[Any], most: int) -> list[Any]:
-    (found,) = session.rows_of(_asked_after(tasks, most))
-    return found
-
-
-def _asked_after(tasks: Sequence[Any], most: int) -> Block:
-    """The question whose work, among that of some tasks of a branch, was done by tasks of later
-    revisions.
-    """
-    asked: dict[str, Any] = {
-        "branch": tasks[0].branch_id,
-        "names": [row.name for row in tasks],
-        "items": [row.item for row in tasks],
-        "numbers": [row.number for row in tasks],
-        "runs": [row.run for row in tasks],
-        "cause": None,
-        "most": most,
-    }
-    return "completed_after", asked
 
 
 def _is_superseded(row: Any) -> bool:

@@ -25,8 +25,8 @@ from arkqueue.views.attention import (
     attention,
     last_lines,
 )
-from arkqueue.views.explain import outdated
 from arkqueue.views.installation import About, TaskManagerView, measure, task_managers, told_faults
+from arkqueue.views.outdated import outdated
 from arkqueue.views.runs import RunView
 from arkqueue.views.tasks import TaskView
 
@@ -52,8 +52,8 @@ RESUME_LOCK: Final = "resume --lock"
 class Need:
     """An archive, lock, run or task that needs a person. ``verb``: the verb of the remedy, for
     ``name``, with ``--force`` if ``force``; `RESUME_LOCK` for a lock; empty: a person has to read
-    more first. ``or_verb``: another verb that may help
-    instead; its form asks for more. ``command``: the command line.
+    more first. ``or_verb``: another verb that may help instead; its form asks for more.
+    ``command``: the command line.
 
     ``tasks``: the ids of the tasks that a guard may protect from the remedy. ``count``: the number of
     tasks, runs or backfills for which it stands. ``query``: the query of the page that lists them.

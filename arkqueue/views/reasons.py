@@ -12,7 +12,7 @@ import shlex
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
@@ -24,10 +24,10 @@ from arkqueue.plan.edges import EVERYTHING
 from arkqueue.plan.ledger import BY_A_GUARD, BY_ITS_FILE, BY_WORKFLOW_AUTHORS
 from arkqueue.states import EX_TEMPFAIL, UNSETTLED, State
 from arkqueue.views.archives import PauseView, pause_of, remedy
-from arkqueue.views.find import RETIRED
 from arkqueue.views.installation import TaskManagerView, no_queue_manager_since, task_managers
 from arkqueue.views.locks import also_waits, command, full_name, without_room
 from arkqueue.views.naming import task_name, task_names
+from arkqueue.views.outdated import at, gone, moment, outdated, since
 from arkqueue.views.rows import faults_of
 from arkqueue.views.tasks import how_it_ended, is_guarded_now
 from arkqueue.workflow import from_json
@@ -505,7 +505,8 @@ def _no_store(
 def from_first_with_scratch(session: Session, row: Any, first: Any) -> str:
     """The command that runs the tasks of a task's scratch folder again. ``first``: the first of them."""
     item = row.item if first.is_of_item else None
-    return from_task(row, first.name, item, part_behind(session, first.id, item))
+    part = part_behind(session, first.id, item)
+    return from_task(row, first.name, item, part) + (" --force" if outdated(session, part.ended) else "")
 
 
 def part_behind(session: Session, task: int, item: str | None) -> Any:
@@ -756,35 +757,6 @@ def superseding(session: Session, row: Any, subject: str) -> list[Reason]:
         text = f"{subject} waits until everything that it supersedes is canceled: {left.n:,} task{'s' * (left.n != 1)} {'are' if left.n != 1 else 'is'} left."
         return [Reason(kind=Why.STOPPING, text=text), *nobody_manages(session)]
     return []
-
-
-def gone(row: Any) -> str:
-    """The clause on why nothing will run a task any more; empty if it may run."""
-    if row.run_deleted_at is not None:
-        return f"its run was deleted{at(row.run_deleted_at)}"
-    if row.deleted:
-        return "its item was deleted"
-    if row.removed_at is not None:
-        return f"{row.archive} was removed{at(row.removed_at)}"
-    if row.dropped_at is not None:
-        return f"a rewrite of the branch dropped its revision{at(row.dropped_at)}"
-    if row.branch.startswith(RETIRED):
-        return f"the ledger was rewound{at(row.deleted_at)} to start anew"
-    if row.deleted_at is not None:
-        return f"its branch was deleted{at(row.deleted_at)}"
-    return ""
-
-
-def at(time: datetime | None) -> str:
-    return f" at {moment(time)}" if time else ""
-
-
-def since(time: datetime | None) -> str:
-    return f" since {moment(time)}" if time else ""
-
-
-def moment(time: datetime) -> str:
-    return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _counted(number: int, word: str) -> str:

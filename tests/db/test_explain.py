@@ -60,18 +60,18 @@ def test_what_completes_meanwhile_is_not_waited_for_and_completed(
     archive.claim("index@2")
 
     # In between the edges and the tasks at their ends nobody else can come.
-    tasks = explain_module._tasks
+    tasks = explain_module.rows_by_id
 
     def complete(*of: Any) -> Any:
-        monkeypatch.setattr(explain_module, "_tasks", complete_now)
+        monkeypatch.setattr(explain_module, "rows_by_id", complete_now)
         return tasks(*of)
 
     def complete_now(*of: Any) -> Any:
-        monkeypatch.setattr(explain_module, "_tasks", tasks)
+        monkeypatch.setattr(explain_module, "rows_by_id", tasks)
         archive.end("index@2")
         return tasks(*of)
 
-    monkeypatch.setattr(explain_module, "_tasks", complete)
+    monkeypatch.setattr(explain_module, "rows_by_id", complete)
     told = ask(archive)
     assert archive.states()["index@2"] == "completed"
     assert "It waits for papers@2/index, which is running since" in told.text

@@ -19,7 +19,7 @@ from arkqueue.model import BranchId, Trigger
 from arkqueue.states import SETTLED, State
 from arkqueue.views.attention import Defined, NoteView, completed_places, last_lines, newest_definition, notes_of
 from arkqueue.views.expected import Expected, Wait, expected, usual_durations, withheld
-from arkqueue.views.explain import outdated
+from arkqueue.views.outdated import outdated
 from arkqueue.views.runs import ListedRun
 from arkqueue.views.tasks import Behind, Cells, CellView, TaskView, cells_of, highest_tasks, urgency
 from arkqueue.views.waits import alone

@@ -20,7 +20,7 @@ from arkqueue.views import tasks
 from arkqueue.views.expected import usual_durations
 from arkqueue.views.explain import explain
 from arkqueue.views.inputs import Inputs, inputs_of, scratch_of
-from arkqueue.views.reasons import gone
+from arkqueue.views.outdated import gone
 from arkqueue.views.tasks import AttemptView, TaskDetail
 from arkqueue.web.pages.answer import Shown, asked
 from arkqueue.web.pages.approving import NEEDS_APPROVAL, refusals_for

@@ -1,0 +1,104 @@
+"""Whether a retry comes too late: later revisions have gone on (design 5.19), or nothing will run the
+task any more.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from arkqueue.db.session import Block, Session
+from arkqueue.views.find import RETIRED
+from arkqueue.views.tasks import rows_of
+
+
+def gone(row: Any) -> str:
+    """The clause on why nothing will run a task any more; empty if it may run."""
+    if row.run_deleted_at is not None:
+        return f"its run was deleted{at(row.run_deleted_at)}"
+    if row.deleted:
+        return "its item was deleted"
+    if row.removed_at is not None:
+        return f"{row.archive} was removed{at(row.removed_at)}"
+    if row.dropped_at is not None:
+        return f"a rewrite of the branch dropped its revision{at(row.dropped_at)}"
+    if row.branch.startswith(RETIRED):
+        return f"the ledger was rewound{at(row.deleted_at)} to start anew"
+    if row.deleted_at is not None:
+        return f"its branch was deleted{at(row.deleted_at)}"
+    return ""
+
+
+def outdated(session: Session, tasks: Iterable[int]) -> set[int]:
+    """The tasks whose retry needs --force, because tasks of later revisions have started after them
+    or have done their work (design 5.19).
+    """
+    rows = rows_by_id(session, tasks)
+    late = {id for id, row in rows.items() if gone(row)}
+    branches: dict[int, list[Any]] = defaultdict(list)
+    for row in rows.values():
+        branches[row.branch_id].append(row)
+    # The tasks of a page may be in dozens of archives: each question takes one round trip for all.
+    completions = session.rows_of(*(_asked_after(some, len(some)) for some in branches.values()))
+    done = {
+        (branch, row.name, row.item, row.after_number, row.after_run)
+        for branch, found in zip(branches, completions, strict=True)
+        for row in found
+    }
+    late |= {row.id for row in rows.values() if (row.branch_id, row.name, row.item, row.number, row.run) in done}
+    rest = [id for id in rows if id not in late]
+    # Mostly nothing has started; one query for all tasks shows that.
+    if rest and _started_after(session, rest):
+        each = session.rows_of(*(("started_after", {"sources": [id], "most": 1}) for id in rest))
+        late |= {id for id, started in zip(rest, each, strict=True) if started}
+    return late
+
+
+def later(session: Session, row: Any) -> list[Any]:
+    """Tasks of later revisions that depend on a task and have started, or have done its work."""
+    return _started_after(session, [row.id]) or _completed_after(session, [row], 1)
+
+
+def _started_after(session: Session, tasks: Sequence[int]) -> list[Any]:
+    return session.rows("started_after", sources=list(tasks), most=1)
+
+
+def _completed_after(session: Session, tasks: Sequence[Any], most: int) -> list[Any]:
+    (found,) = session.rows_of(_asked_after(tasks, most))
+    return found
+
+
+def _asked_after(tasks: Sequence[Any], most: int) -> Block:
+    """The question whose work, among that of some tasks of a branch, was done by tasks of later
+    revisions.
+    """
+    asked: dict[str, Any] = {
+        "branch": tasks[0].branch_id,
+        "names": [row.name for row in tasks],
+        "items": [row.item for row in tasks],
+        "numbers": [row.number for row in tasks],
+        "runs": [row.run for row in tasks],
+        "cause": None,
+        "most": most,
+    }
+    return "completed_after", asked
+
+
+def rows_by_id(session: Session, tasks: Iterable[int]) -> dict[int, Any]:
+    """The rows of ``show_tasks`` of some tasks, by their ids."""
+    wanted = sorted(tasks)
+    return {row.id: row for row in rows_of(session, wanted)} if wanted else {}
+
+
+def at(time: datetime | None) -> str:
+    return f" at {moment(time)}" if time else ""
+
+
+def since(time: datetime | None) -> str:
+    return f" since {moment(time)}" if time else ""
+
+
+def moment(time: datetime) -> str:
+    return f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
