@@ -75,11 +75,13 @@ def test_burst_of_commits_is_planned_and_run_once_by_two_queue_managers_and_two_
     arkqueue.start("manager", home="another")
     papers = archives(arkqueue, "git")
     papers.commit({**workflow(stage), "long.txt": "long\n"})  # type: ignore[dict-item]
-    # While one has the long task in its only slot, the other does the rest.
     stage.begun("long@2")
-    papers.wait("free@2")
+    papers.commit({"paper.tex": "3\n"})
+    # The long task has the only slot of its task manager: the
+    # other one runs what the next revision asks for.
+    papers.wait("free@3")
     stage.go()
-    for number in range(3, COMMITS + 2):
+    for number in range(4, COMMITS + 2):
         papers.commit({"paper.tex": f"{number}\n"})
     assert_each_ran_once(papers, stage, range(2, COMMITS + 2))
     keys = ["long@2", *(f"free@{rev}" for rev in range(2, COMMITS + 2))]
