@@ -447,6 +447,14 @@ where (select coalesce(a.settings->'require_approval', '[]') <> '[]' or coalesce
   and t.run_id = %(run)s and not t.deleted and (t.settled_at is null and t.kind <> 'gate' or t.state in ('failed', 'rejected') and not t.waived)
 order by t.position, t.id limit %(limit)s;
 
+-- name: of_backfill_to_judge
+-- The unsettled tasks of a backfill, if tasks of its archive may be guarded; at most `limit`.
+select t.id, t.kind, t.state from run join archive a on a.id = run.archive_id join task t on t.run_id = run.id
+where run.backfill_id = %(backfill)s and run.deleted_at is null
+  and (coalesce(a.settings->'require_approval', '[]') <> '[]' or coalesce(a.settings->'workflow_authors', '[]') <> '[]' or jsonb_typeof(a.settings) <> 'object')
+  and not t.deleted and t.settled_at is null and t.kind <> 'gate'
+order by run.id limit %(limit)s;
+
 -- name: held_to_judge
 -- Of each of some runs, one held task for each name, among its first `limit` held tasks. `hold_id` is
 -- negative for a hold by a guard.

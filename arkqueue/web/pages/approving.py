@@ -4,6 +4,7 @@ shows their buttons, so that no button leads to a certain refusal.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -11,8 +12,9 @@ from typing import Any, Final
 
 from arkqueue.model import RunId, TaskKind
 from arkqueue.queue.guards import unapproved
-from arkqueue.states import RunState, State
+from arkqueue.states import SETTLED, State
 from arkqueue.views.archives import ArchiveView
+from arkqueue.views.graph import EdgeView
 from arkqueue.views.needs import Need
 from arkqueue.views.tasks import TaskView
 from arkqueue.web.pages.grid import Row
@@ -28,6 +30,8 @@ MOST_OF_ARCHIVE: Final = 100
 """The most held tasks, and failures, of an archive that its page judges. Of more, the buttons for the
 whole archive are not judged, because the page would take too long.
 """
+_WAITS: Final = frozenset(("depends", "settled", "failed"))
+"""The kinds of edges along which tasks run again."""
 _UNSTARTED: Final = frozenset((State.WAITING, State.READY, State.DEFERRED, State.HELD))
 _CONCERNED: Final[Mapping[str, frozenset[State]]] = {
     "release": frozenset((State.HELD,)),
@@ -73,6 +77,17 @@ def refused_on_run(visitor: Visitor, run: RunId) -> dict[str, Refusal]:
     return refused_verbs(rows, refusals_for(visitor, [row.id for row in rows]))
 
 
+def refused_on_backfill(visitor: Visitor, backfill: int, *, is_planned: bool) -> dict[str, Refusal]:
+    """The verbs that are refused for every task of a backfill on which they act. A backfill that is
+    still being planned can be canceled, whatever its tasks are.
+    """
+    if not visitor.may_act:
+        return {}
+    rows = visitor.caller.session.rows("of_backfill_to_judge", backfill=backfill, limit=MOST_JUDGED)
+    refused = refused_verbs(rows, refusals_for(visitor, [row.id for row in rows]))
+    return {verb: why for verb, why in refused.items() if verb == "release" or is_planned}
+
+
 def refused_verbs(tasks: Sequence[Any], refused: Mapping[int, Refusal]) -> dict[str, Refusal]:
     """The verbs that are refused for every one of some tasks on which they act."""
     found = {}
@@ -83,6 +98,26 @@ def refused_verbs(tasks: Sequence[Any], refused: Mapping[int, Refusal]) -> dict[
         if why := _why_none(concerned, refused):
             found[verb] = why
     return found
+
+
+def may_begin_again(
+    names: Sequence[str], tasks: Sequence[TaskView], edges: Sequence[EdgeView], refused: Mapping[int, Refusal]
+) -> list[str]:
+    """The names, of some, from which a run or item may run again: neither a task of that name nor one
+    behind it has ended and is guarded. ``tasks``, ``edges``: those of the run or item.
+    """
+    following: dict[int, list[int]] = defaultdict(list)
+    for edge in edges:
+        if edge.kind in _WAITS:
+            following[edge.target].append(edge.source)
+    barred = [task.id for task in tasks if task.id in refused and task.state in SETTLED]
+    seen = set(barred)
+    while barred:
+        new = {*following[barred.pop()]} - seen
+        seen |= new
+        barred += new
+    taken = {task.name for task in tasks if task.id in seen}
+    return [name for name in names if name not in taken]
 
 
 def refused_list(items: Sequence[TaskView], refused: Mapping[int, Refusal]) -> dict[str, Refusal]:
@@ -129,7 +164,7 @@ def refused_in_grid(visitor: Visitor, archive: ArchiveView, rows: Sequence[Row])
     if not (settings.require_approval or settings.workflow_authors) or not visitor.may_act:
         return OfGrid()
     cells = [cell.task.id for row in rows for cell in row.cells if cell is not None and cell.retry]
-    runs = [row.run.id for row in rows if row.run.state is RunState.HELD]
+    runs = [row.run.id for row in rows if row.waits_for_release]
     held, of_archive = session.rows_of(
         ("held_to_judge", {"archive": archive.id, "runs": runs, "limit": MOST_JUDGED}),
         ("of_archive_to_judge", {"archive": archive.id, "limit": MOST_OF_ARCHIVE + 1}),

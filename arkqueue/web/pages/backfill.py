@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from arkqueue.views import backfills
 from arkqueue.web.pages.answer import Shown
+from arkqueue.web.pages.approving import refused_on_backfill
 from arkqueue.web.pages.visitor import Visitor
 
 
@@ -12,4 +13,7 @@ def backfill(visitor: Visitor, archive: str, number: int) -> Shown:
     caller = visitor.caller
     id = backfills.find_backfill(caller.session, caller.archive(archive), archive, number)
     fill = backfills.backfill(caller.session, id)
-    return Shown("backfill.html", {"fill": backfills.in_public(fill) if visitor.is_anybody else fill})
+    refused = refused_on_backfill(visitor, id, is_planned=fill.is_planned)
+    return Shown(
+        "backfill.html", {"fill": backfills.in_public(fill) if visitor.is_anybody else fill, "_refused": refused}
+    )

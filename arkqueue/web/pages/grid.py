@@ -16,7 +16,7 @@ from typing import Any, Final
 from arkqueue.db.session import Session
 from arkqueue.durations import age_of, took
 from arkqueue.model import BranchId, Trigger
-from arkqueue.states import SETTLED, State
+from arkqueue.states import SETTLED, RunState, State
 from arkqueue.views.attention import Defined, NoteView, completed_places, last_lines, newest_definition, notes_of
 from arkqueue.views.expected import Expected, Wait, expected, usual_durations, withheld
 from arkqueue.views.outdated import outdated
@@ -123,6 +123,15 @@ class Row:
     gone: int
     worst: TaskView | None
     ends: datetime | None
+
+    @property
+    def waits_for_release(self) -> bool:
+        """True if the run is held, and a release would let one of its tasks start. A held task that
+        waits for other tasks, too, starts only after them.
+        """
+        held = [cell.task for cell in self.cells if cell and cell.task.state is State.HELD]
+        are_all = len(held) == self.run.counts.held > 0
+        return self.run.state is RunState.HELD and not (are_all and all(task.awaits for task in held))
 
 
 @dataclass(frozen=True, slots=True)

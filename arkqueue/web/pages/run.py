@@ -27,6 +27,7 @@ from arkqueue.views.waits import tell_why_alone
 from arkqueue.web.pages.answer import Shown, asked
 from arkqueue.web.pages.approving import (
     MOST_JUDGED,
+    may_begin_again,
     refusals_for,
     refused_deletion,
     refused_list,
@@ -101,7 +102,7 @@ def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict
         "_rare": [one for one in rare(visitor, view) if one[0] in OF_A_REMOVED or not removal],
         "deleted": deleted_items(caller.session, id, MOST_DELETED + 1) if visitor.may_administer else [],
         "_most_deleted": MOST_DELETED,
-        "_again": again(view.tasks, lists if is_long else ()),
+        "_again": may_begin_again(again(view.tasks, lists if is_long else ()), view.tasks, view.edges, barred),
         "_picture": picture,
         "_rows": rows_of,
         "_boxes": boxes,
@@ -180,7 +181,7 @@ def item(visitor: Visitor, request: Request, id: RunId, key: str) -> Shown:  # n
             "sentence": sentence_of_item(view.tasks),
             "_states": {task.state for task in view.tasks},
             "_needs_release": any(map(_waits_for_release, view.tasks)),
-            "_again": again(view.tasks),
+            "_again": may_begin_again(again(view.tasks), view.tasks, view.edges, barred),
             "_barred": barred,
             "_refused": refused_verbs(view.tasks, barred) | refused_deletion(visitor, barred),
             "_rows": rows_of,

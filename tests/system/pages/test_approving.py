@@ -11,8 +11,8 @@ import pytest
 
 from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.db.session import Session
-from arkqueue.model import RunId
-from arkqueue.queue import archives, control, holds, sign_ins, tokens
+from arkqueue.model import ArchiveId, BranchId, RunId
+from arkqueue.queue import archives, backfill, control, holds, sign_ins, tokens
 from arkqueue.queue.tokens import Scope
 from arkqueue.views.explain import explain
 from arkqueue.web.pages import approving
@@ -172,3 +172,33 @@ def test_a_run_with_a_guarded_task_is_neither_deleted_nor_undeleted(
     admin = visitor(Scope.ADMIN).get("/papers@3")
     assert re.search(r"<button [^>]*disabled[^>]*>Undelete</button>", admin.text)
     assert "your token or sign-in names no person" in said(admin)
+
+
+def test_the_buttons_of_a_backfill_are_judged(
+    visitor: Visitors, operator: httpx.Client, session: Session, archive: AnArchive
+) -> None:
+    archive.commit({"publish": "hold: true"})
+    fill = backfill.begin(session, ArchiveId(archive.id), BranchId(archive.branches[""].id), 1, None, names=["publish"])
+    page = "/papers@fill:1"
+    assert {"release", "cancel"} <= verbs(operator.get(page))
+    guard(archive)
+    shown = operator.get(page)
+    assert not {"release", "cancel"} & verbs(shown)
+    assert "What is held is guarded by require-approval: ask somebody with a token of scope approve" in said(shown)
+    assert {"release", "cancel"} <= verbs(_as(visitor(), session).get(page))
+    archive.sql(f"update backfill set next = 2 where id = {fill}")
+    assert {"release", "cancel"} & verbs(operator.get(page)) == {"cancel"}  # of what is still to be planned
+
+
+def test_a_task_runs_again_only_if_it_and_what_is_behind_it_may(
+    visitor: Visitors, operator: httpx.Client, session: Session, archive: AnArchive
+) -> None:
+    archive.commit({"pdf": "", "publish": "depends: [pdf]", "free": "", "mail": "depends: [publish]"})
+    archive.run("pdf@3", "free@3", "publish@3", "mail@3")
+    options = re.compile(r"<option>(\w+)</option>")
+    assert options.findall(operator.get("/papers@3").text) == ["pdf", "publish", "free", "mail"]
+    guard(archive)
+    assert options.findall(operator.get("/papers@3").text) == ["free", "mail"]
+    shown = operator.get("/papers@3/publish")
+    assert re.search(r"<button [^>]*disabled[^>]*>Run again, and what is behind it</button>", shown.text)
+    assert options.findall(_as(visitor(), session).get("/papers@3").text) == ["pdf", "publish", "free", "mail"]

@@ -528,7 +528,10 @@ def test_a_held_task_that_waits_for_another_run_alone_says_so_above_the_grid(
     for _ in range(2):
         archive.commit({"publish": "depends: [PREV]\nhold: true"})
     before, here = archive.numbers[""] - 1, archive.numbers[""]
-    assert f"{here} waits for {before}/publish ; it was planned" in said(operator.get("/papers"))
+    page = operator.get("/papers")
+    assert f"{here} waits for {before}/publish ; it was planned" in said(page)
+    rows = [row for row in page.text.split("<tr") if "held: it waits for a release" in row]
+    assert [f'href="/papers@{before}"' in row for row in rows] == [True]
     holds.release(archive.session, archive.task(f"publish@{before}"), "ann")
     archive.run(f"publish@{before}")
     assert f"{here} waits for a release of publish ; it was planned" in said(operator.get("/papers"))
