@@ -105,16 +105,22 @@ from backfill f cross join lateral (
 where f.id = %(backfill)s;
 
 -- name: failures_of_backfills
--- The backfills with failed or rejected tasks that nobody has waived, with the number of these
--- tasks, the newest first; only those of watched archives and present branches.
-select a.name as archive, f.number, count(*)::int as failed
-from (select id from task where state = 'failed' and (%(archives)s::bigint[] is null or archive_id = any(%(archives)s))
+-- The backfills with failed or rejected tasks that nobody has waived, or with runs that could not
+-- start: the numbers of these tasks and runs. The newest backfill comes first; only those of watched
+-- archives and present branches.
+select a.name as archive, f.number, sum(bad.failed)::int as failed, sum(bad.unstarted)::int as unstarted
+from (select t.run_id, count(*) as failed, 0 as unstarted
+      from (select id from task where state = 'failed' and (%(archives)s::bigint[] is null or archive_id = any(%(archives)s))
+            union all
+            select id from task where state = 'rejected' and (%(archives)s::bigint[] is null or archive_id = any(%(archives)s))) found
+      join task t on t.id = found.id
+      where not t.waived group by t.run_id
       union all
-      select id from task where state = 'rejected' and (%(archives)s::bigint[] is null or archive_id = any(%(archives)s))) bad
-join task t on t.id = bad.id
-join run on run.id = t.run_id join backfill f on f.id = run.backfill_id
-join branch b on b.id = t.branch_id join archive a on a.id = t.archive_id
-where not t.waived and run.deleted_at is null and b.deleted_at is null and a.removed_at is null
+      select id, 0, 1 from run where faults <> '[]' and backfill_id is not null) bad
+join run on run.id = bad.run_id join backfill f on f.id = run.backfill_id
+join branch b on b.id = run.branch_id join archive a on a.id = run.archive_id
+where run.deleted_at is null and b.deleted_at is null and a.removed_at is null
+  and (%(archives)s::bigint[] is null or a.id = any(%(archives)s))
 group by f.id, a.name, f.number order by f.id desc limit %(most)s;
 
 -- name: telling_runs_of_backfill

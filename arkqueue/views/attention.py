@@ -130,10 +130,13 @@ def last_lines(session: Session, tasks: Sequence[TaskView]) -> dict[int, str]:
 
 @dataclass(frozen=True, slots=True)
 class FailuresOfBackfill:
-    """A backfill, and the number of its tasks that failed or were rejected, and are not waived."""
+    """A backfill with failures. ``failed``: the number of its tasks that failed or were rejected, and
+    are not waived. ``unstarted``: the number of its runs that could not start.
+    """
 
     full_name: str
     failed: int
+    unstarted: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +229,9 @@ def attention(session: Session, archives: Sequence[ArchiveId] | None, most: int,
         _each(faulty, lambda row: runs.get(row.id)),
         _each(failed, lambda pair: Failure(tasks[pair[0]], pair[1]) if pair[0] in tasks else None),
         {row.archive: row.runs for row in rows[1]},
-        _each(backfills, lambda row: FailuresOfBackfill(backfill_name(row.archive, row.number), row.failed)),
+        _each(
+            backfills, lambda row: FailuresOfBackfill(backfill_name(row.archive, row.number), row.failed, row.unstarted)
+        ),
         _each(hanging, lambda row: _hanging(row, tasks.get(row.id))),
         _each(held, tasks.get),
         _each(together, _held_together),

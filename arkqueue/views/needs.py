@@ -313,7 +313,9 @@ def _failure(one: Failure, line: str, *, is_late: bool, explains: bool) -> Need:
 
 def _failed_in(backfill: FailuresOfBackfill) -> Need:
     command = f"arkqueue show {shlex.quote(backfill.full_name)}"
-    return Need("failed", backfill.full_name, f"{backfill.failed:,} of its tasks failed", command=command)
+    said = [f"{backfill.failed:,} of its tasks failed"] if backfill.failed else []
+    said += [f"{backfill.unstarted:,} of its runs could not start"] if backfill.unstarted else []
+    return Need("failed", backfill.full_name, ", and ".join(said), command=command)
 
 
 def _held(task: TaskView) -> Need:

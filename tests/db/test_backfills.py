@@ -18,6 +18,7 @@ from arkqueue.queue.backfill import Lists, Wanted
 from arkqueue.queue.guards import Approver
 from arkqueue.queue.holds import How
 from arkqueue.views import backfills
+from arkqueue.views.attention import FailuresOfBackfill, attention
 from arkqueue.views.backfills import BackfillDetail
 from arkqueue.views.doctor import examine
 from arkqueue.views.explain import explain, explain_name
@@ -376,13 +377,20 @@ def test_a_list_that_is_faulty_fails_the_run_of_its_revision_and_is_refused_at_t
         in told.text
     )
     assert told.commands == ["arkqueue show papers@3.2", "arkqueue delete papers@3.2", again]
+    assert needs(session) == [FailuresOfBackfill("papers@fill:1", failed=0, unstarted=1)]
     deletion.delete_run(session, failed, "ann")
     assert not shown(archive, id).failed
+    assert not needs(session)
     deletion.undelete_run(session, failed, "ann")
     anew = backfill.wanted_first(session, BranchId(archive.branches[""].id), 3, ["thumbs"])
     assert anew is not None
     fill(archive, 3, 3, lists=read(anew, "a"))
     assert archive.state("thumbs/a@3.3") == "ready"
+
+
+def needs(session: Session) -> list[FailuresOfBackfill]:
+    """The backfills that need a person."""
+    return [one for of in attention(session, None, 10, 10).backfills for one in of.shown]
 
 
 def test_a_backfill_waits_for_a_repository_that_does_not_give_its_lists_and_holds_up_no_other(session: Session) -> None:
