@@ -107,14 +107,14 @@ where f.id = %(backfill)s;
 -- name: failures_of_backfills
 -- The backfills with failed or rejected tasks that nobody has waived, or with runs that could not
 -- start: the numbers of these tasks and runs. The newest backfill comes first; only those of watched
--- archives and present branches.
+-- archives and present branches. If there is no backfill, no failure is read; otherwise an index has
+-- what is needed of each.
+with failures as materialized (
+    select run_id, count(*) as failed from task
+    where state in ('failed', 'rejected') and not waived and (%(archives)s::bigint[] is null or archive_id = any(%(archives)s)) and exists (select from backfill)
+    group by run_id)
 select a.name as archive, f.number, sum(bad.failed)::int as failed, sum(bad.unstarted)::int as unstarted
-from (select t.run_id, count(*) as failed, 0 as unstarted
-      from (select id from task where state = 'failed' and (%(archives)s::bigint[] is null or archive_id = any(%(archives)s))
-            union all
-            select id from task where state = 'rejected' and (%(archives)s::bigint[] is null or archive_id = any(%(archives)s))) found
-      join task t on t.id = found.id
-      where not t.waived group by t.run_id
+from (select run_id, failed, 0 as unstarted from failures
       union all
       select id, 0, 1 from run where faults <> '[]' and backfill_id is not null) bad
 join run on run.id = bad.run_id join backfill f on f.id = run.backfill_id

@@ -1021,10 +1021,14 @@ order by t.number desc, t.run desc limit 200;
 -- name: measure
 -- The numbers of /metrics about unsettled tasks, attempts, archives, notices and task managers. The
 -- statement counts nothing that grows with history. A REPORT that waits for its run is not a task
--- of a workflow file, and is left out.
+-- of a workflow file, and is left out. Ready tasks are open, too: because no single index has the
+-- tasks of both conditions, the server reads each page of the table once (a bitmap). Along the index
+-- of open tasks, it would read pages once for each task.
+with open as materialized (
+    select state, count(*) as n, min(ready_at) filter (where state = 'ready') as ready_at
+    from task where (state = 'ready' or settled_at is null) and not (kind = 'report' and state = 'waiting') group by state)
 select
-    (select coalesce(jsonb_object_agg(state, n), '{}') from (
-        select state, count(*) as n from task where settled_at is null and not (kind = 'report' and state = 'waiting') group by state) s) as tasks,
+    (select coalesce(jsonb_object_agg(state, n), '{}') from open) as tasks,
     live.n as attempts_live, live.lapsed as attempts_lapsed,
     (select last_value from attempt_id) as attempts_begun,
     (select last_value from task_id) as tasks_planned,
@@ -1043,7 +1047,7 @@ select
      join archive a on a.id = run.archive_id and a.removed_at is null
      where not exists (select from task t where t.run_id = run.id and t.attempts > 0 and t.kind <> 'report')) as fires_left_out,
     (select extract(epoch from clock_timestamp() - min(asked_at))::float8 from look) as oldest_notice,
-    (select extract(epoch from clock_timestamp() - min(ready_at))::float8 from task where state = 'ready') as oldest_ready,
+    (select extract(epoch from clock_timestamp() - min(ready_at))::float8 from open) as oldest_ready,
     (select extract(epoch from clock_timestamp() - beat_at)::float8 from heartbeat) as silence_of_queue_managers,
     (select count(*) from task_manager
      where stopped_at is null and seen_at > clock_timestamp() - make_interval(secs => %(silence)s)) as task_managers,
@@ -1177,18 +1181,19 @@ from task g where g.id = any(%(gates)s);
 -- The unhandled failures of some archives (null: all): failed and rejected tasks that nobody has
 -- waived or noted since, and that no later revision has repaired; on present branches of watched
 -- archives, without backfills. Most failures of a long history have been repaired: an index shows
--- this without reading their tasks.
+-- this without reading their tasks, so `bad` has only columns of that index.
 (with bad as materialized (
-    select t.archive_id, t.branch_id, t.run_id, t.name, t.state, t.id
-    from (select archive_id, branch_id, run_id, name, item, state, id, number, run from task
+    select t.archive_id, t.branch_id, t.run_id, t.name, t.id
+    from (select archive_id, branch_id, run_id, name, item, id, number, run from task
           where state in ('failed', 'rejected') and not waived and (%(archives)s::bigint[] is null or archive_id = any(%(archives)s))) t
     left join completion c on (c.branch_id, c.name, c.item) = (t.branch_id, t.name, t.item)
     where c.highest_number is null or (c.highest_number, c.highest_run) < (t.number, t.run)
        -- Another run may repair the failure of an item, but never any other failure of a
        -- submission. Most runs are commit runs, which are run 1 and are not looked up.
        or t.run > 1 and t.item = '' and (select trigger from run where run.id = t.run_id) = 'submission')
-select bad.*
+select bad.*, t.state
 from bad
+join task t on t.id = bad.id
 join run on run.id = bad.run_id
 join branch b on b.id = bad.branch_id
 join archive a on a.id = bad.archive_id
