@@ -23,6 +23,10 @@ order by a.name;
 -- Whether an entry `h` of the audit log holds an import, a whole archive or a backfill.
 h.run_id is null and h.task_id is null
 
+-- part: held_note
+-- The reason of an entry `h` of the audit log that holds a task.
+case h.verb when 'undelete' then 'it was undeleted' else h.note end
+
 -- part: held_backfill
 -- The number of the backfill that an entry `h` of the audit log holds (queue/backfill.py); null: it
 -- holds none.
@@ -407,7 +411,7 @@ order by run.id desc;
 select t.id, t.run_id, t.number, t.run, t.name, t.item, t.kind, t.state, not t.program as gate, t.exclusive, t.priority, t.attempts, t.losses, t.waived, t.stop, t.by, t.unmet, t.fired,
        t.definition_id, t.due_at, t.ready_at, t.settled_at, t.root_id, t.superseded_by, t.fault, t.polls,
        t.attempt_id as attempt, at.started_at, at.ended_at, at.exit_code, at."end", at.message, coalesce(tm.hostname, at.host) as host,
-       t.hold_id, h.by as held_by, h.note as held_note
+       t.hold_id, h.by as held_by, {part held_note} as held_note
 from task t
 left join attempt at on at.id = t.attempt_id
 left join task_manager tm on tm.process = at.process
@@ -556,7 +560,7 @@ select t.id, t.run_id, t.branch_id, t.number, t.run, t.name, t.item, t.kind, t.s
        a.is_paused, a.paused_at is null as paused_with_all, a.paused_at is not null and a.paused_with_all as paused_twice,
        coalesce(a.paused_at, p.paused_at) as paused_at, coalesce(a.paused_by, p.paused_by) as paused_by,
        coalesce(a.pause_reason, p.reason, '') as pause_reason,
-       coalesce(a.settings->'require_approval', '[]') as guards, t.hold_id, h.at as held_at, h.by as held_by, h.note as held_note, h.verb = 'hold' and h.run_id is null as is_held_with_archive,
+       coalesce(a.settings->'require_approval', '[]') as guards, t.hold_id, h.at as held_at, h.by as held_by, {part held_note} as held_note, h.verb = 'hold' and h.run_id is null as is_held_with_archive,
        -- The backfill that the audit log entry names (queue/backfill.py). The backfill itself may
        -- have no hold any more, although its release was refused for some tasks.
        {part held_backfill} as held_backfill,

@@ -424,6 +424,8 @@ def test_undelete_brings_back_as_held_what_the_deletion_canceled(items: Items) -
     assert items.states() == {
         "fetch/x": "completed", "check/x": "held", "fetch/y": "completed", "check/y": "ready", "index": "waiting",
     }  # fmt: skip
+    why = {task.full_name: task.why for task in runs.run(session, items.run).tasks}
+    assert why["papers@2/check/x"] == "by ann: it was undeleted"
     archive.run("check/y@2")
     assert items.states()["index"] == "waiting", "it waits for the item again"
     holds.release(session, archive.task("check/x@2"), "ann", how=How())
