@@ -5,18 +5,23 @@ what has changed (design 5.32).
 from __future__ import annotations
 
 import json
+import shlex
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
 
 from arkqueue.views.reports import json_schema
-from tests.system.end_to_end.conftest import Archives
+from tests.system.end_to_end.conftest import Archives, Installations
 from tests.system.end_to_end.installation import Installation, tasks
 from tests.waiting import eventually
+
+FAIL = 37
+"""The number of items that fail in the test of many."""
 
 
 class Receiver(ThreadingHTTPServer):
@@ -107,3 +112,45 @@ def test_a_report_is_sent_by_itself_and_again_after_a_repair(
         (4, False, False), (3, True, True), (2, True, False), (1, True, True)
     ]  # fmt: skip
     assert len(receiver.reports) == 2
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    "items", [pytest.param(500, marks=pytest.mark.full), pytest.param(10_000, marks=pytest.mark.long)]
+)
+def test_the_items_of_a_batch_that_failed_are_repaired_together_and_reported(
+    installations: Installations, archives: Archives, receiver: Receiver, tmp_path: Path, items: int
+) -> None:
+    """With the commands that ``status`` names, as a person at night would."""
+    arkqueue = installations(slots=4)
+    arkqueue.start()
+    papers = archives(arkqueue)
+    bad = [f"item-{at}" for at in range(5, items, items // FAIL)][:FAIL]
+    keys = "".join(f"{'bad' if f'item-{at}' in bad else 'good'},item-{at}\n" for at in range(items))
+    mended = tmp_path / "mended"
+    each = {"foreach": {"file": "items.csv"}, "key": "id", "checkout": "none"}
+    store = {"command": f"case $ARKQUEUE_ITEM in *bad*) test -e {mended};; esac"}
+    send = {"script": SEND.format(url=receiver.url), "shell": "python3", "checkout": "none"}
+    index = {"command": "true", "depends": ["store"], "checkout": "none"}
+    papers.commit(tasks({"store": each | store, "index": index, "REPORT": send}) | {"items.csv": f"how,id\n{keys}"})
+    eventually(lambda: receiver.reports, patience=1200)
+    (first,) = receiver.reports
+    assert {task["item"] for task in first["tasks"] if task["state"] == "failed"} == {*bad}
+    assert (first["counts"]["completed"], first["counts"]["failed"]) == (items - FAIL, FAIL)
+
+    (need,) = arkqueue("status", papers.name, "--json", code=1).json["needs"]
+    assert need["text"].startswith(f"{FAIL} items failed")
+    mended.touch()
+    arkqueue(*shlex.split(need["command"])[1:])
+    papers.wait("index@2")
+    arkqueue("report", papers.run(2), "--update")
+    eventually(lambda: len(receiver.reports) == 2)
+    again = receiver.reports[1]
+    assert (again["state"], again["changes"]) == ("completed", FAIL + 1)
+    assert {task["item"] for task in again["tasks"] if task["changed"]} == {*bad, ""}
+    attempts = arkqueue.sql(
+        "select t.item <> '' and t.attempts = 2 as is_again, count(*)::int from task t join archive a on a.id = t.archive_id"
+        " where a.name = %s and t.name = 'store' and t.kind = 'ordinary' group by 1 order by 1",
+        papers.name,
+    )
+    assert [row["count"] for row in attempts] == [items - FAIL, FAIL], "what had completed ran once"
