@@ -93,8 +93,9 @@ def update_report(
             raise Conflict(here, "has no report: its archive's history begins there")
         keep(graph, [row.report])
         (row,) = graph.rows("report_of_run", run=run)
-        if row.unsettled and not now:
-            count = f"{row.unsettled} of its tasks {'is' if row.unsettled == 1 else 'are'} not settled"
+        (unsettled,) = graph.rows("count_unsettled", run=run)
+        if unsettled.n and not now:
+            count = f"{unsettled.n} of its tasks {'is' if unsettled.n == 1 else 'are'} not settled"
             raise Conflict(
                 here, count, f"Wait for its end, or report its present state: arkqueue report {here} --update --now"
             )

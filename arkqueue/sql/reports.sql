@@ -44,16 +44,22 @@ where run.id in (select run_id from task where id = any(%(tasks)s)) and {part un
 order by run.id;
 
 -- name: report_of_run
--- The place of a run's REPORT, and the facts of its next report. `unsettled`: the number of tasks
--- that have not settled. `is_unwritten`: the report that the run made by itself is unwritten.
-select run.id, run.archive_id, report.id as report, report.state, (select coalesce(greatest(max(t.settled_at), report.settled_at), report.ready_at) from task t where t.run_id = run.id and t.kind = 'ordinary') as settled_at, coalesce({part unwritten}, false) as is_unwritten,
+-- The place of a run's REPORT, and the facts of its next report. `is_unwritten`: the report that the
+-- run made by itself is unwritten. `settled_at`: when the run settled; null for a written report, so
+-- that the tasks are read only if this is needed.
+select run.id, run.archive_id, report.id as report, report.state, coalesce({part unwritten}, false) as is_unwritten,
+       case when {part unwritten} then (select coalesce(greatest(max(t.settled_at), report.settled_at), report.ready_at) from task t where t.run_id = run.id and t.kind = 'ordinary') end as settled_at,
        coalesce(report.program, false) as has_command, report.unmet, case when report.settled_at is null then run.updating end as updating,
        (select w.number from report w where w.run_id = run.id and w.made_by is null) as own,
        (select max(number) from report w where w.run_id = run.id and w.sent_at is not null) as sent,
-       (select max(number) from report w where w.run_id = run.id) as newest,
-       (select (count(*) filter (where t.settled_at is null))::int from task t where t.run_id = run.id and t.id is distinct from run.report_id and t.kind <> 'gate') as unsettled
+       (select max(number) from report w where w.run_id = run.id) as newest
 from run left join task report on report.id = run.report_id
 where run.id = %(run)s;
+
+-- name: count_unsettled
+-- The number of tasks of a run that have not settled, without its REPORT.
+select count(*)::int as n from run join task t on t.run_id = run.id
+where run.id = %(run)s and t.id is distinct from run.report_id and t.kind <> 'gate' and t.settled_at is null;
 
 -- name: write_report
 -- Write a report of the present state of a run. `by` null: the report that the run made by itself

@@ -349,7 +349,7 @@ cross join lateral (
 select run.id, run.archive_id, run.branch_id, run.revision_id, a.name as archive, b.name as branch, b.main, run.number, run.run, run.trigger, run.by,
        run.faults, run.created_at, run.canceled_at, run.canceled_by, run.deleted_at, run.deleted_by,
        run.left_out, run.left_out_since, f.number as backfill_number, d.number as definitions_number, s.sender_id, r.name as revision, r.author, r.date, r.message, r.origin, r.generation, r.baseline and run.trigger = 'commit' as baseline, r.previous, r.dropped_at,
-       run.report_id, report.state as report_state, changed.since_report as changed_since_report, p.next as planned, p.items as planned_items, c.*
+       run.report_id, report.state as report_state, coalesce(report.attempts, 0) > 0 as has_report_begun, changed.since_report as changed_since_report, p.next as planned, p.items as planned_items, c.*
 from run
 join archive a on a.id = run.archive_id
 join branch b on b.id = run.branch_id
@@ -532,7 +532,7 @@ order by t.position, t.id;
 -- For each task name of some runs, the number of items in each state, how many of these are waived,
 -- and the first item.
 select t.run_id, t.name, t.state, count(*)::int as n, count(*) filter (where t.waived)::int as waived, min(t.id) as first
-from task t where t.run_id = any(%(runs)s) and t.item_id is not null and not t.deleted
+from task t where t.run_id = any(%(runs)s) and t.item <> '' and not t.deleted
 group by t.run_id, t.position, t.name, t.state order by t.run_id, t.position;
 
 -- name: has_list
@@ -661,8 +661,8 @@ select d.at, d.by, d.verb, t.name, t.item, d.note, a.name as archive, b.name as 
        d.task_id is null and d.run_id is not null as is_of_run, d.task_id is null and d.run_id is null as is_of_archive
 from deed d left join task t on t.id = d.task_id left join run on run.id = d.run_id left join branch b on b.id = run.branch_id left join archive a on a.id = d.archive_id
 where d.task_id = any(%(tasks)s::bigint[]) or d.run_id = any(%(runs)s::bigint[])
-   or d.id = any(array(select unnest(array[h.hold_id, h.release_id]) from task h where h.id = any(%(tasks)s::bigint[])
-                       union select unnest(array[h.hold_id, h.release_id]) from task h where h.run_id = any(%(runs)s::bigint[])))
+   or d.id = any(array(select unnest(array[h.hold_id, h.release_id]) from task h where h.id = any(%(tasks)s::bigint[]) and (h.hold_id is not null or h.release_id is not null)
+                       union select unnest(array[h.hold_id, h.release_id]) from task h where h.run_id = any(%(runs)s::bigint[]) and (h.hold_id is not null or h.release_id is not null)))
 order by d.id desc limit %(most)s;
 
 -- name: audit_log

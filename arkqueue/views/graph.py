@@ -23,7 +23,7 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Invalid
 from arkqueue.model import ArchiveId, BranchId, RunId, TaskKind
 from arkqueue.states import State
-from arkqueue.views.lists import Numbers, listed
+from arkqueue.views.lists import Listed, listed
 from arkqueue.views.locks import LockView, locks_of_runs
 from arkqueue.views.naming import names_of, task_name
 from arkqueue.views.rows import view_of
@@ -93,13 +93,13 @@ def graph(
     session: Session,
     runs: Sequence[RunId],
     archives: Sequence[ArchiveId] | None = None,
-    numbers: Numbers | None = None,
+    shown: Listed | None = None,
 ) -> GraphView:
     """The graph of some runs; of a long list, it has the first item in each state. ``archives``:
-    those whose tasks may be named at a lock of the installation; None: all. ``numbers``: the
-    numbers of the runs' lists, if the caller has them.
+    those whose tasks may be named at a lock of the installation; None: all. ``shown``: the runs'
+    tasks from `listed`, if the caller has them.
     """
-    shown = listed(session, runs, numbers=numbers)
+    shown = shown or listed(session, runs)
     inside = [row.id for row in shown.rows]
     rows, edges = _read(session, runs, session.rows("graph_nodes", tasks=inside), {}, are_all=not shown.lists)
     used = {*inside, *(edge.source for edge in edges)}

@@ -23,7 +23,7 @@ from arkqueue.usage import usage_of_run_in_words
 from arkqueue.views.expected import Expected, expected_of
 from arkqueue.views.graph import EdgeView, edges_of
 from arkqueue.views.items import ListView
-from arkqueue.views.lists import listed, tasks_of
+from arkqueue.views.lists import Listed, listed, tasks_of
 from arkqueue.views.naming import names_within
 from arkqueue.views.reports import ReportView, reports
 from arkqueue.views.rows import faults_of, view_of
@@ -349,13 +349,18 @@ def unhandled_runs(
     )
 
 
-def run(session: Session, run: RunId, item: str | None = None) -> RunDetail:
-    """One run with its tasks and edges, or with those of one item only."""
+def run(session: Session, run: RunId, item: str | None = None, shown: Listed | None = None) -> RunDetail:
+    """One run with its tasks and edges, or with those of one item only. ``shown``: the run's tasks
+    from `listed`, if the caller has them.
+    """
     rows = session.rows("show_runs", runs=[run])
     if not rows:
         raise NotFound(f"run {run}", "does not exist")
     view = _view(rows[0])
-    shown = listed(session, [run], item)
+    if shown is None:
+        shown = listed(session, [run], item)
+    elif item is not None:
+        shown = Listed([row for row in shown.rows if row.item == item])
     tasks = shown.rows
     names = names_within(tasks, [view])
     left = [row.id for row in tasks if row.settled_at is None and row.kind == TaskKind.ORDINARY]
@@ -373,7 +378,9 @@ def run(session: Session, run: RunId, item: str | None = None) -> RunDetail:
         ends=max(one.end for one in times.values())
         if times and len(times) == len(left) and item is None and not shown.lists
         else None,
-        used=_used(session, run, item or None) if view.counts.tasks <= MOST_SUMMED else None,
+        used=_used(session, run, item or None)
+        if view.counts.tasks <= MOST_SUMMED and (rows[0].begun or rows[0].has_report_begun)
+        else None,
         reports=reports(session, run, rows[0]),
         attachments=next((view_of(row, AttachmentsView) for row in session.rows("attachments_of_run", run=run)), None),
         scratch=_scratch(session, run, item),

@@ -19,7 +19,7 @@ from arkqueue.states import MOVES, SETTLED, Event, RunState, State
 from arkqueue.views.archives import removal_of
 from arkqueue.views.graph import graph, unmet_pairs
 from arkqueue.views.items import ListView, deleted_items, page_of_items
-from arkqueue.views.lists import Numbers, lists_of, numbers_of
+from arkqueue.views.lists import Listed, Numbers, listed, lists_of, numbers_of
 from arkqueue.views.runs import Counts, RunDetail
 from arkqueue.views.runs import run as show_run
 from arkqueue.views.tasks import TaskView
@@ -75,12 +75,13 @@ def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict
     numbers = numbers_of(caller.session, [caller.run(id)])
     lists = lists_of(numbers)
     is_long = sum(of.tasks for of in lists) > MOST_ITEMS or asked(request, "list") in {of.name for of in lists}
-    view = show_run(caller.session, id, "" if is_long else None)
+    shown = listed(caller.session, [id], numbers=numbers)
+    view = show_run(caller.session, id, "" if is_long else None, shown)
     tell_why_alone(caller.session, view.tasks, caller.archives())
     removal = removal_of(caller.session, caller.session.rows("archive_of_run", id=id)[0].id)
     is_over = removal is not None or view.state is RunState.DELETED
     items = _items(visitor, request, id, view.full_name, lists if is_long else ())
-    picture, boxes = _picture(visitor, view, numbers)
+    picture, boxes = _picture(visitor, view, numbers, shown)
     tasks = [task for task in view.tasks if task.kind is not TaskKind.COMMIT]
     barred = refusals_for(visitor, [task.id for task in [*tasks, *items["items"]]])
     last = "undelete" if view.state is RunState.DELETED else "delete"
@@ -122,7 +123,7 @@ def _with_words(tasks: Sequence[TaskView]) -> list[tuple[TaskView, str]]:
     return [(task, words_of(task)) for task in tasks]
 
 
-def _picture(visitor: Visitor, view: RunDetail, numbers: Numbers) -> tuple[Picture | None, int]:
+def _picture(visitor: Visitor, view: RunDetail, numbers: Numbers, shown: Listed) -> tuple[Picture | None, int]:
     """The graph of a run with a box for each list, and the number of boxes of a graph that is too
     large to draw (0 if it is not).
     """
@@ -132,7 +133,7 @@ def _picture(visitor: Visitor, view: RunDetail, numbers: Numbers) -> tuple[Pictu
     without_items = view.counts.tasks - sum(of.tasks for of in lists) + len(lists)
     if without_items > MOST_DRAWN:
         return None, without_items
-    found = graph(caller.session, [RunId(view.id)], caller.archives(), numbers)
+    found = graph(caller.session, [RunId(view.id)], caller.archives(), shown)
     others = numbers_of(caller.session, [*{node.run_id for node in found.nodes if node.outside and node.item}])
     every = {key: of.view(key) for of in (numbers, others) for key in of.counts}
     one = folded(found, every, unmet_pairs(caller.session, found))
