@@ -105,6 +105,7 @@ def overview(visitor: Visitor, request: Request) -> Shown:
             "count": len(known),
             "running": running,
             "waiting": waiting,
+            "held": numbers.tasks.get(State.HELD, 0) if numbers else None,
             "faults": [_trouble(fault) for fault in faults],
             "depth": depths,
             "_strip": strip_of,

@@ -502,6 +502,7 @@ def test_a_run_that_waits_for_a_release_says_so_above_the_grid(operator: httpx.C
     assert "waits for a release" not in said(operator.get("/papers"))
     archive.run(f"build@{here}")
     assert f"{here} waits for a release of publish ; it was planned" in said(operator.get("/papers"))
+    assert "1 · 0 running · 1 waiting · 1 held" in said(operator.get("/"))
 
 
 def test_a_held_task_that_waits_for_another_run_waits_for_that_and_not_for_a_release(
