@@ -384,6 +384,32 @@ def test_the_edge_to_the_run_before_is_seen_in_every_column(
             assert picture["left"] + float(upright) >= column["right"] + 1, (task, further, path, column)
 
 
+STRUCK = """() => {
+    const lines = [...document.querySelectorAll(".edges path")], zero = document.querySelector(".edges").getBoundingClientRect();
+    const cells = [...document.querySelectorAll(".grid tbody .cell a")];
+    return cells.filter(cell => {
+        const b = cell.getBoundingClientRect();
+        return lines.some(line => [...Array(400).keys()].some(at => {
+            const p = line.getPointAtLength(line.getTotalLength() * at / 399), x = p.x + zero.left, y = p.y + zero.top;
+            return x > b.left + 1 && x < b.right - 1 && y > b.top + 4 && y < b.bottom - 4;
+        }));
+    }).map(cell => cell.getAttribute("href"));
+}"""
+"""The cells through which a line passes."""
+
+
+def test_edges_strike_no_cell_through(opened: Opened, session: Session) -> None:
+    archive = an_archive(session)
+    tasks = {"a": "", "b": "depends: [PREV]", "c": "", "d": "depends: [a, PREV]", "e": "depends: [d, PREV:b]"}
+    for _ in range(2):
+        archive.commit(tasks)
+    page = opened("/papers", viewport=DESK)
+    for task, edges in (("d", 2), ("e", 4)):
+        page.locator(f'.grid a[href="/papers@3/{task}"]').focus()
+        expect(page.locator(".edges path")).to_have_count(edges)
+        assert page.evaluate(STRUCK) == []
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("width", [360, 1280, 1600])
 def test_long_names_in_the_head_of_the_grid_show_the_ends_in_which_they_differ(

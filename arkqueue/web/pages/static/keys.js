@@ -61,14 +61,16 @@ function pathOf(link) {
   return [edges, seen];
 }
 
-// The line from cell to cell, `zero` being the corner of the picture. In its column, it stays to the right of the commits, which end at `end`.
+// The line from cell to cell, `zero` being the corner of the picture. In its column, it stays to the right of the commits, which end at `end`. Past other columns, it follows the border of the row, so that it strikes no cell through.
 function curve(source, target, zero, end) {
   const a = source.getBoundingClientRect(), b = target.getBoundingClientRect();
   const [y, z] = [a.top + a.height / 2 - zero.top, b.top + b.height / 2 - zero.top];
-  if (Math.abs(y - z) < 2) return `M${a.right - zero.left} ${y}H${b.left - zero.left}`;
+  const is_next = target.closest("td").cellIndex - source.closest("td").cellIndex === 1;
+  if (Math.abs(y - z) < 2 && is_next) return `M${a.right - zero.left} ${y}H${b.left - zero.left}`;
   if (Math.abs(a.left - b.left) < 2) return `M${a.left - zero.left} ${y}H${Math.min(Math.max(a.left - 5, end + 2), a.right) - zero.left}V${z}H${a.left - zero.left}`;
-  const middle = b.left - zero.left - 8;
-  return `M${(a.right < b.left ? a.right : a.left) - zero.left} ${y}H${middle}V${z}H${b.left - zero.left}`;
+  const middle = b.left - zero.left - 8, [from, out] = a.right < b.left ? [a.right, 4] : [a.left, -4];
+  const row = source.closest("tr").getBoundingClientRect(), past = (z < y ? row.top : row.bottom) - zero.top;
+  return `M${from - zero.left} ${y}${is_next ? "" : `h${out}V${past}`}H${middle}V${z}H${b.left - zero.left}`;
 }
 
 function draw(svg, edges) {
