@@ -1,4 +1,6 @@
-"""Measures work without a clock: counts the calls of functions, written in Python or in C."""
+"""Measures work without a clock: counts the calls of functions, written in Python or in C, and the
+rows that PostgreSQL returns.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
+
+import pytest
+
+from arkqueue.db.pipelines import Answer
 
 
 class Calls:
@@ -43,3 +50,19 @@ def counted_calls_of_new_threads() -> Iterator[Calls]:
         yield calls
     finally:
         threading.setprofile(None)
+
+
+@contextmanager
+def counted_rows() -> Iterator[list[int]]:
+    """Collects the number of rows of each statement inside the ``with`` block."""
+    counts: list[int] = []
+    rows = Answer.rows
+
+    def counted(answer: Answer) -> list[Any]:
+        found = rows(answer)
+        counts.append(len(found))
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Answer, "rows", counted)
+        yield counts

@@ -18,6 +18,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, NamedTuple
 
 import psycopg
@@ -106,7 +107,8 @@ class Answer:
 
     def _loaded(self, transformer: abc.Transformer) -> list[Any]:
         transformer.set_pgresult(self.pgresult)
-        make = namedtuple_row(self)  # type: ignore[arg-type]
+        # A row has as many values as the result has columns, so nothing has to be checked for each.
+        make = partial(tuple.__new__, namedtuple_row(self).__self__)  # type: ignore[arg-type,attr-defined]
         count, rows = self.pgresult.ntuples, list[Any]()
         for start in range(0, count, ROWS_AT_ONCE):
             rows += transformer.load_rows(start, min(start + ROWS_AT_ONCE, count), make)

@@ -499,17 +499,18 @@ select t.id, t.state, t.waived, t.stop is not null as stops from task t where t.
 
 -- name: open_before
 -- Some tasks, and the tasks that they wait for, directly or through others, each with its unmet
--- edges (`sources`). The statement finds at most `most` tasks.
+-- edges (`sources`). No row, if there are more than `most` such tasks.
 with recursive before(id) as (
     select unnest(%(tasks)s::bigint[])
     union
     select e.source from before b join edge e on e.target = b.id and not e.met and e.kind in ('depends', 'exclusive')
 ), near as materialized (
-    select id from before limit %(most)s
+    select id from before limit %(most)s + 1
 )
 select t.id, t.branch_id, t.name, t.item, t.state, not t.program as gate, a.started_at,
        array(select e.source from edge e where e.target = t.id and not e.met and e.kind in ('depends', 'exclusive')) as sources
-from near join task t on t.id = near.id left join attempt a on a.id = t.attempt_id;
+from near join task t on t.id = near.id left join attempt a on a.id = t.attempt_id
+where (select count(*) from near) <= %(most)s;
 
 -- name: edges_into
 -- The tasks that some tasks wait for, or have waited for, and whether each edge is of the kind

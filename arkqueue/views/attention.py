@@ -276,7 +276,7 @@ def faulty_at_head(session: Session, branch: BranchId) -> RunView | None:
     return next(iter(views_of_runs(session, [row.id for row in rows])), None) if rows else None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, as TaskView
 class Defined:
     """A task as a workflow file defines it. ``triggers``: the triggers of its runs; without
     ``commit``, runs of commits do not have it.

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from graphlib import TopologicalSorter
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from arkqueue.db.session import Session
 from arkqueue.model import BranchId
@@ -55,8 +55,7 @@ class Edge(Protocol):
     def met(self) -> bool: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(NamedTuple):
     """An edge of its own: ``target`` waits for ``source`` until it is met."""
 
     target: int
@@ -68,9 +67,7 @@ def expected_of(session: Session, tasks: Collection[int]) -> dict[int, Expected]
     """The expected start and end of some tasks. Left out are tasks without an expectation, and
     those that wait for more than `MOST` others.
     """
-    rows = session.rows("open_before", tasks=sorted(tasks), most=MOST + 1) if tasks else []
-    if len(rows) > MOST:
-        return {}
+    rows = session.rows("open_before", tasks=sorted(tasks), most=MOST) if tasks else []
     is_open = [row for row in rows if row.state in (State.WAITING, State.READY, State.RUNNING)]
     waits = [Wait(row.id, source) for row in is_open for source in row.sources]
     found: dict[int, Expected] = {}

@@ -57,7 +57,7 @@ class Absence(StrEnum):
     """The workflow files of the revision have no such task."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, as TaskView
 class Column:
     """A task's name. ``highest``: the task at the highest revision of the branch, whatever the page
     shows. ``completed``: the highest revision at which it has ever completed. ``gone``: the newest workflow files do not have
@@ -197,9 +197,8 @@ def grid_of(
     sought = [name for name in wanted if name not in highest]
     if sought:
         highest |= highest_tasks(session, branch, sought, {id: cell.task for id, cell in known.tasks.items()})
-    absent, new = _absent(
-        session, branch, shown, known, wanted, [n for n in wanted if not {n} & (highest.keys() | completed.keys())]
-    )
+    without_task = [name for name in wanted if name not in highest and name not in completed]
+    absent, new = _absent(session, branch, shown, known, wanted, without_task)
     return Grid(
         [
             _column(name, highest.get(name), completed.get(name), defined.get(name), is_new=name in new)
