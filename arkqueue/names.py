@@ -153,7 +153,8 @@ def list_name(run: str, task: str) -> str:
 
 def run_name(row: Any) -> str:
     """The name of a run; the row has its archive, branch, main, number and run."""
-    return str(name_of(row.archive, row.number, row.run, branch=row.branch, main=row.main))
+    run = "" if row.run == COMMIT_RUN else f".{row.run}"
+    return f"{branch_name(row.archive, None if row.main else row.branch or None)}@{row.number}{run}"
 
 
 def item_name(row: Any, item: str) -> str:
@@ -192,6 +193,7 @@ def parse_branch(text: str) -> tuple[str, str | None]:
     return unquote(found["archive"]), None if found["branch"] is None else unquote(found["branch"])
 
 
+@lru_cache(4096)  # the overview has hundreds of runs of twenty branches
 def branch_name(archive: str, branch: str | None) -> str:
     """The name of an archive (``branch`` None: its main branch), or of one of its branches."""
     return _quoted(archive) if branch is None else f"{_quoted(archive)}:{_quoted(branch)}"

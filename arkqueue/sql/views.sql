@@ -362,18 +362,18 @@ left join planning p on p.run_id = run.id and p.next < p.items
 cross join lateral (
     select count(*) filter (where shown) as tasks,
            count(*) filter (where unsettled) as unsettled,
-           count(*) filter (where shown and attempts > 0) as begun,
-           count(*) filter (where shown and state = 'held') as held,
-           count(*) filter (where shown and (state in ('failed', 'rejected') and not waived or lacks_product)) as bad,
-           count(*) filter (where shown and state = 'completed') as completed,
-           count(*) filter (where shown and state = 'running') as running,
-           count(*) filter (where shown and state = 'failed') as failed,
-           count(*) filter (where shown and state = 'rejected') as rejected,
-           count(*) filter (where shown and state = 'skipped') as skipped,
-           count(*) filter (where shown and state = 'canceled') as canceled,
-           count(*) filter (where shown and state = 'canceled' and superseded_by is not null) as superseded,
-           count(*) filter (where shown and state = 'canceled' and superseded_by is null) as canceled_otherwise,
-           count(*) filter (where shown and state = 'canceled' and is_superseded_by_later) as superseded_by_later,
+           count(*) filter (where attempts > 0 and shown) as begun,
+           count(*) filter (where state = 'held' and shown) as held,
+           count(*) filter (where (state in ('failed', 'rejected') and not waived or lacks_product) and shown) as bad,
+           count(*) filter (where state = 'completed' and shown) as completed,
+           count(*) filter (where state = 'running' and shown) as running,
+           count(*) filter (where state = 'failed' and shown) as failed,
+           count(*) filter (where state = 'rejected' and shown) as rejected,
+           count(*) filter (where state = 'skipped' and shown) as skipped,
+           count(*) filter (where state = 'canceled' and shown) as canceled,
+           count(*) filter (where state = 'canceled' and shown and superseded_by is not null) as superseded,
+           count(*) filter (where state = 'canceled' and shown and superseded_by is null) as canceled_otherwise,
+           count(*) filter (where state = 'canceled' and shown and is_superseded_by_later) as superseded_by_later,
            max(settled_at) as settled_at
 {part of_run}
 ) c
@@ -394,12 +394,12 @@ left join planning p on p.run_id = run.id and p.next < p.items
 {part changed}
 cross join lateral (
     select count(*) filter (where unsettled) as unsettled,
-           count(*) filter (where shown and attempts > 0) as begun,
-           count(*) filter (where shown and state = 'held') as held,
-           count(*) filter (where shown and (state in ('failed', 'rejected') and not waived or lacks_product)) as bad,
-           count(*) filter (where shown and state = 'running') as running,
-           count(*) filter (where shown and state = 'canceled' and superseded_by is null) as canceled_otherwise,
-           count(*) filter (where shown and state = 'canceled' and is_superseded_by_later) as superseded_by_later
+           count(*) filter (where attempts > 0 and shown) as begun,
+           count(*) filter (where state = 'held' and shown) as held,
+           count(*) filter (where (state in ('failed', 'rejected') and not waived or lacks_product) and shown) as bad,
+           count(*) filter (where state = 'running' and shown) as running,
+           count(*) filter (where state = 'canceled' and shown and superseded_by is null) as canceled_otherwise,
+           count(*) filter (where state = 'canceled' and shown and is_superseded_by_later) as superseded_by_later
 {part of_run}
 ) c
 where run.id = any(array(select unnest(%(runs)s::bigint[])))

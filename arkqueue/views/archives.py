@@ -223,7 +223,7 @@ def scheduled(session: Session, names: Sequence[str] | None = None) -> list[Arch
     return archives(session, [row.name for row in rows])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, as TaskView
 class InShort:
     """A watched archive in a long list. ``needs``: True if it may need a person: it is stopped,
     cannot be read, is on hold or paused.

@@ -245,8 +245,8 @@ def cells_of(
             kept.append(run)
             some |= {row.id: row for row in of_runs[run.id]}
     found: dict[int, list[CellView]] = {run.id: [] for run in kept}
-    rows = session.rows("list_tasks", runs=list(found), item=None, tasks=list(some)) if some else []
-    edges = session.rows("edges_into", tasks=list(some)) if some else []
+    asked = {"runs": list(found), "item": None, "tasks": list(some)}
+    rows, edges = session.rows_of(("list_tasks", asked), ("edges_into", asked)) if some else ([], [])
     views, behind = _views_and_behind(session, rows, {run.id: run for run in kept}, names_within(rows, kept), edges)
     for view in views:
         row = some[view.id]

@@ -59,7 +59,7 @@ def parts_of(
         else:
             is_filtered = absence is Absence.FILTERED
             inside = (
-                link_of(cell, stand_ins) if cell is not None else never_drawn(why) if why else left_drawn(is_filtered)
+                _link(cell, stand_ins) if cell is not None else never_drawn(why) if why else left_drawn(is_filtered)
             )
             plain.append(f'<td class="cell">{inside}</td>')
     yield None, Markup("".join(plain))
@@ -117,6 +117,10 @@ def link_of(cell: Cell, stand_ins: Mapping[int, int] = MappingProxyType({})) -> 
     """The link of a cell, with the facts that are shown when it has the focus. ``stand_ins``: for
     tasks that no row shows, the tasks whose cells stand for them.
     """
+    return Markup(_link(cell, stand_ins))
+
+
+def _link(cell: Cell, stand_ins: Mapping[int, int]) -> str:
     task = cell.task
     is_counting = task.state is State.RUNNING and task.started_at and not task.stop and not task.item
     ends = _shown(cell.edges, stand_ins) if stand_ins else cell.edges
@@ -125,7 +129,7 @@ def link_of(cell: Cell, stand_ins: Mapping[int, int] = MappingProxyType({})) -> 
     log = " data-log" if task.attempts else ""
     alarm = ' class="alarm"' if cell.needs else ""
     bar = _NOTHING if cell.progress is None else _BAR.format(round(60 * cell.progress, 1))
-    return Markup(
+    return (
         f'<a id="t{task.id}" href="/{in_markup(page_path(task.full_name))}"{alarm}{log}{edges}'
         f' title="{in_markup(cell.says)}">{drawn_state(task.state)}<span class="t"{since}>'
         f"{in_markup(cell.words)}{' · noted' if cell.note else ''}</span>{bar}</a>"

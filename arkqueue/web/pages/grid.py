@@ -309,7 +309,9 @@ def _known(session: Session, branch: BranchId, found: Cells) -> _Known:
     known.alone = alone(session, _asked(every))
     is_open = [task for task in every if task.state not in SETTLED]
     known.usual = usual_durations(session, branch, {task.name for task in is_open if not task.item})
-    known.expected = expected(every, joined, known.usual, datetime.now(UTC), withheld=withheld(session, branch, every))
+    if known.usual or any(task.gate for task in is_open):  # else no time can be expected
+        of_persons = withheld(session, branch, every)
+        known.expected = expected(every, joined, known.usual, datetime.now(UTC), withheld=of_persons)
     return known
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 from starlette.requests import Request
 
 from arkqueue.model import ArchiveId, Trigger
@@ -19,7 +19,7 @@ from arkqueue.views.installation import STEP, About, Depth, measure, queue_depth
 from arkqueue.views.needs import MOST_ARCHIVES, RESUME_LOCK, Fault, Others, faults_of_installation, needs_of, waiting_in
 from arkqueue.views.runs import RunInShort
 from arkqueue.views.waits import Wait, waits_of
-from arkqueue.web.pages.answer import Shown, run_words, shape_of
+from arkqueue.web.pages.answer import Shown, in_markup, run_words, shape_of
 from arkqueue.web.pages.approving import refused_needs
 from arkqueue.web.pages.visitor import Visitor
 
@@ -135,7 +135,7 @@ def strip_of(runs: Sequence[RunInShort]) -> Markup:
     """
     return Markup(
         "".join(
-            f'<i class="{shape_of("failing" if run.failing else run.state)}" title="{escape(_title(run))}"></i>'
+            f'<i class="{shape_of("failing" if run.failing else run.state)}" title="{in_markup(_title(run))}"></i>'
             for run in runs
         )
     )
