@@ -75,17 +75,19 @@ def heads_of(columns: Sequence[Column]) -> Markup:
 def _head(column: Column) -> str:
     name, highest = in_markup(column.name), column.highest
     title = f"{name}: the newest workflow files have no such task" if column.gone else name
-    now = drawn_state(highest.state, highest.rev) if highest else _NOTHING
+    is_long = len(column.name) > LONGEST_HEAD
+    shown = in_markup(shortened(column.name, LONGEST_HEAD)) if is_long else name
+    now: str = drawn_state(highest.state, highest.rev) if highest else _NOTHING
     if column.completed is not None and (
         highest is None or highest.rev != column.completed or highest.state is not State.COMPLETED
     ):
-        now += drawn_state(State.COMPLETED, column.completed)
+        now = f"{now}{drawn_state(State.COMPLETED, column.completed)}"
     if column.is_new:
-        now += _NEVER_YET.format(column.never or "no run has had this task")
-    titled = f' title="{title}"' if column.gone or len(column.name) > LONGEST_HEAD else ""
+        now = f"{now}{_NEVER_YET.format(column.never or 'no run has had this task')}"
+    titled = f' title="{title}"' if column.gone or is_long else ""
     return (
         f'<th scope="col" class="cell{" gone" if column.gone else ""}"><span class="task-head"{titled}>'
-        f"{in_markup(shortened(column.name, LONGEST_HEAD))}</span>"
+        f"{shown}</span>"
         f'<span class="task-now">{now}</span></th>'
     )
 
@@ -95,9 +97,8 @@ def menu_of(names: Sequence[str], chosen: Sequence[str]) -> Markup:
     boxes = []
     for name in names:
         checked = " checked" if name in chosen else ""
-        boxes.append(
-            f'<label><input type="checkbox" name="columns" value="{in_markup(name)}"{checked}> {in_markup(name)}</label>'
-        )
+        plain = in_markup(name)
+        boxes.append(f'<label><input type="checkbox" name="columns" value="{plain}"{checked}> {plain}</label>')
     return Markup("".join(boxes))
 
 
