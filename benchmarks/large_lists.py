@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from arkqueue import workflow
+from arkqueue.cli.serve import have_no_pauses
 from arkqueue.db.session import Session
 from arkqueue.model import ArchiveId, BranchId, Claim, End, Outcome, RunId, SourceFile, Workflow
 from arkqueue.queue import archives, claim, control, deletion, ending, finish, holds, pauses, planning, purge
@@ -42,6 +43,7 @@ def large_lists(bench: Bench) -> Iterator[Figure]:
     of_item, of_task = list[float](), list[float]()
     verbs: dict[str, list[tuple[float, float]]] = {}
     beside_purge = list[float]()
+    have_no_pauses()  # as the server, which plans in the process that serves the other archive
     for _ in range(bench.rounds):
         with bench.database() as uri, a_queue(uri) as session:
             batch, other = Line.register(session, "batch"), Line.register(session, "other")

@@ -70,7 +70,7 @@ def run_roles(configuration: Configuration, role: str, *, manager: bool, worker:
             engine = task_manager.start(engine=_containers_are_meant(watched, configuration))
             stack.callback(_stopper(task_manager, drain, signals))
         start.close()
-        _have_no_pauses()
+        have_no_pauses()
         # Printed only now: a home folder has only one task manager, and a second one ends with an
         # error.
         if web:
@@ -134,7 +134,7 @@ def _give_memory_back() -> None:
         ctypes.CDLL(None).mallopt(-3, 128 << 10)
 
 
-def _have_no_pauses() -> None:
+def have_no_pauses() -> None:
     """Keep one thread from delaying the others: pages have to answer while a large cancellation is
     carried out.
     """
