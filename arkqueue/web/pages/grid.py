@@ -501,8 +501,11 @@ def _short(name: str, near: TaskView) -> str:
     """A task's name in the cell of another task: without the archive, and without the run or the
     task name if both tasks share it.
     """
-    place, _, task = name.partition("@")[2].partition("/")
-    if not task or name.partition("@")[0] != near.full_name.partition("@")[0]:
+    run, _, task = name.partition("/")
+    own = near.full_name.partition("/")[0]
+    if not task or run == own:
+        return task or name
+    branch, _, place = run.partition("@")
+    if branch != own.partition("@")[0]:
         return name
-    own = near.full_name.partition("@")[2].partition("/")[0]
-    return task if place == own else place if task == near.name else f"{place}/{task}"
+    return place if task == near.name else f"{place}/{task}"
