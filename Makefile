@@ -13,7 +13,7 @@
 
 VENV ?= .venv
 ARGS ?=
-# How many tests run at once; without it as many as were quickest on two processors. Those of `make test-full` wait more than they compute.
+# How many tests run at once; without it as many as were quickest on two processors.
 WORKERS ?=
 # The first Python that is new enough.
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \
