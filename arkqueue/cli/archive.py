@@ -165,7 +165,7 @@ def _tell_what_holds_it_up(archive: Any, client: Client) -> None:
         say(f"  arkqueue unhold {archive['name']}")
     if archive["held"]:
         wait = "task waits" if archive["held"] == 1 else "tasks wait"
-        say(f"\n{archive['held']} {wait} for a release: arkqueue release {archive['name']} --all")
+        say(f"\n{archive['held']} {wait} for a release: {archive['release']}")
         for held in _further_holds(archive):
             say(f"  {_held(held)}")
     if archive["stopped"] or archive["trouble"]:

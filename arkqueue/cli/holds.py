@@ -56,7 +56,7 @@ def unhold(client: Client, names: Sequence[str], reason: str, as_json: bool) -> 
         archive = client.post(f"{archive_path(name)}/unhold", {"reason": reason})
         lines = [f"{bold(name)}: not on hold any more"]
         if archive["held"]:
-            lines += [f"{tasks(archive['held'])} held until somebody releases them: arkqueue release {name} --all"]
+            lines += [f"{tasks(archive['held'])} held until somebody releases them: {archive['release']}"]
         return archive, lines
 
     each(names, one, as_json)

@@ -43,6 +43,11 @@ cross join lateral (
 left join deed h on h.id = t.hold_id
 order by t.archive_id, t.hold_id;
 
+-- name: first_held
+-- The first held task of each branch and name of an archive, at most `most`.
+select min(t.id) as id from task t join run on run.id = t.run_id
+where t.archive_id = %(archive)s and t.state = 'held' and run.deleted_at is null group by t.branch_id, t.name order by id limit %(most)s;
+
 -- name: contents_of_archive
 -- The numbers of what an archive has. Where watching begins, nothing ran (`baseline`). `open`: its tasks that have not started, as its removal cancels
 -- them. `log_bytes`: of the newest attempts, at most `most`; `has_more`: there are more attempts.
@@ -1302,9 +1307,10 @@ group by a.name order by max(t.run_id) desc;
 -- The holds of whole archives, backfills and imports (by whom, and why) that still hold tasks which
 -- wait only for a release, with the number of tasks that each holds; the newest runs first.
 -- `may_be_guarded`, in an archive that guards tasks: one of the tasks for each name and each author
--- of a revision.
+-- of a revision. `firsts`: the first task of each branch and name.
 select of.archive, of.by, of.note, sum(of.tasks)::bigint as tasks, max(of.backfill) as backfill,
-       coalesce(array_agg(of.one) filter (where of.has_guards), '{}') as may_be_guarded
+       coalesce(array_agg(of.one) filter (where of.has_guards), '{}') as may_be_guarded,
+       (array_agg(of.one order by of.one))[:%(firsts)s] as firsts
 from (select a.id, a.name as archive, h.id as hold, h.by, h.note, g.has_guards, count(*) as tasks, min(t.id) as one,
              bool_or(t.unmet = 0) as is_next, max(t.run_id) as newest, max({part held_backfill}) as backfill
       from task t join run on run.id = t.run_id join archive a on a.id = t.archive_id join deed h on h.id = t.hold_id
@@ -1312,7 +1318,7 @@ from (select a.id, a.name as archive, h.id as hold, h.by, h.note, g.has_guards, 
       left join revision r on r.id = run.revision_id and g.has_guards
       where t.state = 'held' and run.deleted_at is null and a.removed_at is null and a.hold_id is null and {part of_many}
         and (%(archives)s::bigint[] is null or t.archive_id = any(%(archives)s))
-      group by a.id, h.id, g.has_guards, case when g.has_guards then t.name end, r.author) of
+      group by a.id, h.id, g.has_guards, t.branch_id, t.name, r.author) of
 group by of.id, of.archive, of.hold, of.by, of.note having bool_or(of.is_next) order by max(of.newest) desc limit %(most)s;
 
 -- name: completed_places

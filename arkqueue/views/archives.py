@@ -15,6 +15,7 @@ from arkqueue.model import ArchiveId, ArchiveKind
 from arkqueue.names import run_name, without_password
 from arkqueue.plan.ledger import BY_A_GUARD, BY_ITS_FILE, BY_WORKFLOW_AUTHORS
 from arkqueue.views.locks import command, full_name
+from arkqueue.views.outdated import MOST_FIRSTS, SKIP_OUTDATED, outdated_holds, perhaps_outdated
 from arkqueue.views.rows import view_of
 
 UNREADABLE = "its settings in the database cannot be read, and are shown as if there were none"
@@ -141,7 +142,8 @@ class ArchiveView:
     ``paused``: its pause; it is still read. ``paused_locks``: its paused locks, after those of the
     installation, if its tasks have ever asked for a lock. ``hold``: its hold (design 5.21).
     ``held``: the number of its tasks that wait for a release. ``holds``: by whom, since when and
-    why; of many holds, those with the most tasks.
+    why; of many holds, those with the most tasks. ``release``: the command that releases these
+    tasks, if the archive is read alone; a list of archives does not judge them.
     """
 
     id: int
@@ -162,6 +164,7 @@ class ArchiveView:
     hold: HoldView | None
     held: int
     holds: list[TasksHeld]
+    release: str
     remedy: str
     read_at: datetime | None
     next_read_at: datetime
@@ -183,6 +186,7 @@ def in_public(view: ArchiveView) -> ArchiveView:
         settings=ArchiveSettings(),
         stopped="an administrator has to look at it" if view.stopped else None,
         trouble="Its repository cannot be read for now." if view.trouble else None,
+        release="",
         remedy="",
         holds=[],
     )
@@ -241,7 +245,13 @@ def in_short(session: Session, names: Sequence[str] | None = None) -> dict[str, 
 
 def archive(session: Session, archive: ArchiveId) -> ArchiveView:
     """One archive, removed or not."""
-    return _views(session, session.rows("show_archives", archive=archive, names=None))[0]
+    (found,) = _views(session, session.rows("show_archives", archive=archive, names=None))
+    if not found.held:
+        return found
+    firsts = [row.id for row in session.rows("first_held", archive=archive, most=MOST_FIRSTS)]
+    (perhaps,) = session.rows_of(perhaps_outdated(firsts))
+    option = SKIP_OUTDATED if outdated_holds(session, [row.id for row in perhaps]) else ""
+    return replace(found, release=f"arkqueue release {found.name} --all{option}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,6 +338,7 @@ def _archive(
         kind=kind,
         url=without_password(row.url),
         repository=without_password(row.repository),
+        release="",
         settings=settings,
         trouble=trouble,
         remedy="arkqueue doctor" if trouble is UNREADABLE else remedy(row.name, row.stopped, trouble),

@@ -17,6 +17,7 @@ from arkqueue.db.session import Session
 from arkqueue.model import COMMIT, REPORT, SILENCE, ArchiveId, BranchId
 from arkqueue.names import backfill_name, branch_name, list_name
 from arkqueue.views.archives import PausedLockView, paused_lock
+from arkqueue.views.outdated import MOST_FIRSTS
 from arkqueue.views.runs import RunInShort, RunView, runs_in_short, views_of_runs
 from arkqueue.views.tasks import TaskView, tasks_by_id
 
@@ -143,7 +144,8 @@ class FailuresOfBackfill:
 class HeldTogether:
     """The tasks that one hold of an archive, a backfill or an import holds. ``full_name``: the
     archive or the backfill. ``by``, ``reason``: who held them, and why. ``may_be_guarded``: if the
-    archive guards tasks, the id of one task for each name and each author of a revision.
+    archive guards tasks, the id of one task for each name and each author of a revision. ``firsts``:
+    the first task of each branch and name, at most `MOST_FIRSTS`, by which the hold is judged.
     """
 
     full_name: str
@@ -151,6 +153,7 @@ class HeldTogether:
     reason: str
     tasks: int
     may_be_guarded: Sequence[int]
+    firsts: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +213,7 @@ def attention(session: Session, archives: Sequence[ArchiveId] | None, most: int,
         ("failures_of_backfills", asked | {"most": MOST_HOLDS}),
         ("hanging_tasks", asked | limits),
         ("held_tasks", asked | {"each": each}),
-        ("held_together", asked | {"most": MOST_HOLDS}),
+        ("held_together", asked | {"most": MOST_HOLDS, "firsts": MOST_FIRSTS}),
         ("paused_everywhere", asked),
     )
     faulty, backfills, hanging, together = (_in_shares(_by_archive(rows[at]), most, each) for at in (0, 2, 3, 5))
@@ -265,7 +268,7 @@ def _hanging(row: Any, task: TaskView | None) -> Hanging | None:
 
 def _held_together(row: Any) -> HeldTogether:
     name = backfill_name(row.archive, row.backfill) if row.backfill else row.archive
-    return HeldTogether(name, row.by, row.note, row.tasks, row.may_be_guarded)
+    return HeldTogether(name, row.by, row.note, row.tasks, row.may_be_guarded, row.firsts)
 
 
 def faulty_at_head(session: Session, branch: BranchId) -> RunView | None:

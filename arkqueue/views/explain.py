@@ -53,7 +53,7 @@ from arkqueue.views.find import (
 )
 from arkqueue.views.graph import kind_of
 from arkqueue.views.naming import task_name, task_names
-from arkqueue.views.outdated import at, gone, later, moment, outdated, rows_by_id, since
+from arkqueue.views.outdated import SKIP_OUTDATED, at, gone, late_release, later, moment, outdated, rows_by_id, since
 from arkqueue.views.reasons import (
     MOST_ITEMS,
     Reason,
@@ -266,7 +266,7 @@ class _Task:
             case State.DEFERRED:
                 return deferred(self.row, "It")
             case State.HELD:
-                return held(self.row, "It")
+                return held(self.row, "It", late_release(self.session, self.row))
         return self._settled()
 
     def _settled(self) -> Reason:
@@ -495,7 +495,7 @@ class _Task:
             case State.DEFERRED:
                 return deferred(other, subject)
             case State.HELD:
-                return held(other, subject)
+                return held(other, subject, late_release(self.session, other))
             case State.COMPLETED if other.kind == TaskKind.COMMIT:
                 text = f"{subject} has completed: the tasks of its run become ready, some thousands at a time."
                 return Reason(kind=Why.ABOUT_TO_START, text=text, tasks=[name])
@@ -658,7 +658,9 @@ def _held_together(reasons: Sequence[Reason], row: Any) -> list[Reason]:
     if not names:
         return told
     text = f"{len(names)} more {'task is' if len(names) == 1 else 'tasks are'} held: {_some(names)}."
-    more = Reason(kind=Why.HELD, text=text, tasks=names, commands=[f"arkqueue release {row.archive} --all"])
+    is_late = any(command.endswith(SKIP_OUTDATED) for reason in held for command in reason.commands)
+    command = f"arkqueue release {row.archive} --all{SKIP_OUTDATED if is_late else ''}"
+    more = Reason(kind=Why.HELD, text=text, tasks=names, commands=[command])
     place = told.index(held[MOST_HELD - 1]) + 1
     return [*told[:place], more, *told[place:]]
 

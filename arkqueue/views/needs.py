@@ -26,7 +26,7 @@ from arkqueue.views.attention import (
     last_lines,
 )
 from arkqueue.views.installation import About, TaskManagerView, measure, task_managers, told_faults
-from arkqueue.views.outdated import outdated
+from arkqueue.views.outdated import SKIP_OUTDATED, outdated, outdated_holds, perhaps_outdated
 from arkqueue.views.runs import RunView
 from arkqueue.views.tasks import TaskView
 
@@ -44,6 +44,8 @@ UNHANDLED: Final = "state=unhandled"
 T = TypeVar("T")
 REWIND: Final = "rewind"
 """The verb for a stopped archive whose repository is meant to be as it is now."""
+LATER: Final = " · later revisions have already run"
+"""The end of the text of a failure, or a held task, that is outdated."""
 RESUME_LOCK: Final = "resume --lock"
 """The verb that helps a paused lock."""
 
@@ -51,8 +53,8 @@ RESUME_LOCK: Final = "resume --lock"
 @dataclass(frozen=True, slots=True)
 class Need:
     """An archive, lock, run or task that needs a person. ``verb``: the verb of the remedy, for
-    ``name``, with ``--force`` if ``force``; `RESUME_LOCK` for a lock; empty: a person has to read
-    more first. ``or_verb``: another verb that may help instead; its form asks for more.
+    ``name``, with ``--force`` if ``force`` and ``--skip-outdated`` if ``skip_outdated``;
+    `RESUME_LOCK` for a lock; empty: a person has to read more first. ``or_verb``: another verb that may help instead; its form asks for more.
     ``command``: the command line.
 
     ``tasks``: the ids of the tasks that a guard may protect from the remedy. ``count``: the number of
@@ -66,6 +68,7 @@ class Need:
     verb: str = ""
     or_verb: str = ""
     force: bool = False
+    skip_outdated: bool = False
     command: str = ""
     count: int = 1
     query: str = ""
@@ -180,9 +183,12 @@ def needs_of(
     failures = [failure.task for one in known.failures for failure in one.shown]
     lines = last_lines(session, failures)
     failed = [task.id for task in failures if task.state is State.FAILED]
-    late = outdated(session, failed)
+    held = {task.id for one in known.held for task in one.shown}
+    held |= {task for one in known.together for hold in one.shown for task in hold.firsts}
     asked = [(block, {"tasks": failed}) for block in ("with_removed_scratch", "lost_once") if failed]
-    to_read = {row.id for rows in session.rows_of(*asked) for row in rows}
+    perhaps, *told = session.rows_of(perhaps_outdated(held), *asked)
+    to_read = {row.id for rows in told for row in rows}
+    late = outdated(session, failed) | outdated_holds(session, [row.id for row in perhaps])
     needs = [*map(_paused_lock, known.paused_locks), *(need for one in found for need in _of_archive(one))]
     others = dict.fromkeys(set(bad) - {one.name for one in found}, 1)
 
@@ -217,8 +223,13 @@ def needs_of(
     )
     add("failed", known.backfills, _failed_in, ("backfill with failures", "backfills with failures"))
     add("running", known.hanging, _hanging, ("task that may hang", "tasks that may hang"))
-    add("held", known.together, _held_together, ("hold of many tasks", "holds of many tasks"))
-    add("held", known.held, _held, ("held task", "held tasks"))
+    add(
+        "held",
+        known.together,
+        lambda one: _held_together(one, is_late=not late.isdisjoint(one.firsts)),
+        ("hold of many tasks", "holds of many tasks"),
+    )
+    add("held", known.held, lambda task: _held(task, is_late=task.id in late), ("held task", "held tasks"))
     with_failures = {one.archive for one in known.failures if not one.shown}
     unlisted = [Others(name, others[name], UNHANDLED if name in with_failures else "") for name in sorted(others)]
     return Needs(needs, unlisted, known.failed_runs)
@@ -307,7 +318,7 @@ def _failure(one: Failure, line: str, *, is_late: bool, explains: bool) -> Need:
             return Need("failed", name, text, command=command, count=one.items)
         return _need("failed", name, text, "skip", tasks=[task.id])
     if is_late:
-        text += " · later revisions have already run"
+        text += LATER
     return replace(_need("failed", name, text, "retry", force=is_late, tasks=[task.id]), count=one.items)
 
 
@@ -318,16 +329,32 @@ def _failed_in(backfill: FailuresOfBackfill) -> Need:
     return Need("failed", backfill.full_name, ", and ".join(said), command=command)
 
 
-def _held(task: TaskView) -> Need:
-    return _need("held", task.full_name, f"is held {task.why}".strip(), "release", tasks=[task.id])
+def _held(task: TaskView, *, is_late: bool) -> Need:
+    text = f"is held {task.why}".strip() + LATER * is_late
+    return _need("held", task.full_name, text, "release", force=is_late, tasks=[task.id])
 
 
-def _held_together(one: HeldTogether) -> Need:
+def _held_together(one: HeldTogether, *, is_late: bool) -> Need:
+    """The tasks of a hold, with the release of all. ``is_late``: True if a plain release refuses some
+    of them.
+    """
     tasks = "1 task is" if one.tasks == 1 else f"{one.tasks:,} tasks are"
-    text = f"{tasks} held by {one.by}{f': {one.reason}' if one.reason else ''}"
-    whole = "" if "@" in one.full_name else " --all"
-    command = f"arkqueue release {shlex.quote(one.full_name)}{whole}"
-    return Need("held", one.full_name, text, "release", command=command, tasks=one.may_be_guarded)
+    text = f"{tasks} held by {one.by}{f': {one.reason}' if one.reason else ''}" + LATER * is_late
+    of_backfill = "@" in one.full_name  # it is meant to run at old revisions
+    force, skip = is_late and of_backfill, is_late and not of_backfill
+    text += ", so this waives the outdated tasks, and releases the rest" * skip
+    options = f"{'' if of_backfill else ' --all'}{' --force' * force}{SKIP_OUTDATED * skip}"
+    command = f"arkqueue release {shlex.quote(one.full_name)}{options}"
+    return Need(
+        "held",
+        one.full_name,
+        text,
+        "release",
+        force=force,
+        skip_outdated=skip,
+        command=command,
+        tasks=one.may_be_guarded,
+    )
 
 
 def _hanging(one: Hanging) -> Need:

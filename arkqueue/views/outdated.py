@@ -1,5 +1,5 @@
-"""Whether a retry comes too late: later revisions have gone on (design 5.19), or nothing will run the
-task any more.
+"""Whether a retry or a release comes too late: later revisions have gone on (design 5.19), or nothing
+will run the task any more.
 """
 
 from __future__ import annotations
@@ -7,11 +7,21 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from arkqueue.db.session import Block, Session
+from arkqueue.model import TaskKind
+from arkqueue.names import task_name
 from arkqueue.views.find import RETIRED
 from arkqueue.views.tasks import rows_of
+
+SKIP_OUTDATED: Final = " --skip-outdated"
+"""The option of a release of many tasks that waives the outdated ones."""
+
+MOST_FIRSTS: Final = 20
+"""The most tasks of one hold, or held ones of an archive, that are judged. They stand for the
+others.
+"""
 
 
 def gone(row: Any) -> str:
@@ -59,6 +69,46 @@ def outdated(session: Session, tasks: Iterable[int]) -> set[int]:
 def later(session: Session, row: Any) -> list[Any]:
     """Tasks of later revisions that depend on a task and have started, or have done its work."""
     return _started_after(session, [row.id]) or _completed_after(session, [row], 1)
+
+
+def outdated_holds(session: Session, tasks: Iterable[int]) -> set[int]:
+    """The held tasks, of some, whose release needs --force or --skip-outdated, as
+    ``queue.holds.release_locked`` judges them. ``tasks``: those that `perhaps_outdated` finds; mostly
+    there are none.
+    """
+    rows = rows_by_id(session, tasks)
+    if not rows:
+        return set()
+    late = {id for id in outdated(session, rows) if gone(rows[id]) or rows[id].kind == TaskKind.ORDINARY}
+    rest = [row for id, row in rows.items() if id not in late]
+    found = session.rows_of(*(_asked_for_superseders(row) for row in rest)) if rest else []
+    return late | {row.id for row, superseders in zip(rest, found, strict=True) if superseders}
+
+
+def late_release(session: Session, row: Any) -> str:
+    """The clause on why the release of a held task needs --force; empty if it does not."""
+    if not session.rows_of(perhaps_outdated([row.id]))[0]:
+        return ""
+    if why := gone(row):
+        return why
+    superseders, started = session.rows_of(
+        _asked_for_superseders(row), ("started_after", {"sources": [row.id], "most": 1})
+    )
+    for one in superseders:
+        return f"it is superseded by {one.by} of revision {one.number}"
+    after = started or (_completed_after(session, [row], 1) if row.kind == TaskKind.ORDINARY else [])
+    return f"later revisions have already run ({task_name(after[0])})" if after else ""
+
+
+def perhaps_outdated(tasks: Iterable[int]) -> Block:
+    """The question which held tasks, of some, may be outdated. It reads only indexes."""
+    return "perhaps_outdated", {"tasks": sorted(tasks)}
+
+
+def _asked_for_superseders(row: Any) -> Block:
+    """The question which later task has superseded a held task."""
+    asked = {"names": [row.name], "items": [row.item], "attempts": [row.attempts], "cause": None, "most": 1}
+    return "superseders", asked | {"branch": row.branch_id, "number": row.number, "run": row.run}
 
 
 def _started_after(session: Session, tasks: Sequence[int]) -> list[Any]:

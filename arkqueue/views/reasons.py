@@ -27,7 +27,7 @@ from arkqueue.views.archives import PauseView, pause_of, remedy
 from arkqueue.views.installation import TaskManagerView, no_queue_manager_since, task_managers
 from arkqueue.views.locks import also_waits, command, full_name, without_room
 from arkqueue.views.naming import task_name, task_names
-from arkqueue.views.outdated import at, gone, moment, outdated, since
+from arkqueue.views.outdated import SKIP_OUTDATED, at, gone, moment, outdated, since
 from arkqueue.views.rows import faults_of
 from arkqueue.views.tasks import how_it_ended, is_guarded_now
 from arkqueue.workflow import from_json
@@ -642,11 +642,15 @@ def deferred(row: Any, subject: str) -> Reason:
     return Reason(kind=Why.DEFERRED, text=text, tasks=[name], commands=commands)
 
 
-def held(row: Any, subject: str) -> Reason:
-    """The hold of a task, and the commands that release it. While an archive is on hold, none of its tasks can be released."""
+def held(row: Any, subject: str, late: str = "") -> Reason:
+    """The hold of a task, and the commands that release it. While an archive is on hold, none of its
+    tasks can be released. ``late``: why a release of the task alone needs --force, as in
+    `late_release`.
+    """
     name = task_name(row)
     run = name.partition("/")[0]
-    commands = [f"arkqueue release {name}"]
+    of_one, of_many = (" --force", SKIP_OUTDATED) if late else ("", "")
+    commands = [f"arkqueue release {name}{of_one}"]
     until = "until a person releases it"
     if row.hold_id == BY_ITS_FILE:
         what = "by its workflow file (hold: true)"
@@ -655,20 +659,24 @@ def held(row: Any, subject: str) -> Reason:
     elif row.hold_id == BY_WORKFLOW_AUTHORS:
         what = f"by {row.archive} (workflow-authors), because somebody else changed its workflow files"
         until = "until a person accepts the change by releasing its run; that takes a token of scope approve"
-        commands = [f"arkqueue release {run}"]
+        commands = [f"arkqueue release {run}{of_many}", *([f"arkqueue release {run}{of_one}"] if late else [])]
     else:
         within = "with its backfill " if row.held_backfill else "with its archive " if row.is_held_with_archive else ""
         what = _by_whom(within, row.held_by, row.held_at, row.held_note)
-        commands = [f"arkqueue release {run}", *commands]
+        commands = [f"arkqueue release {run}{of_many}", *commands]
         if row.held_backfill:
-            commands = [f"arkqueue release {backfill_name(row.archive, row.held_backfill)}", *commands]
+            # A backfill is meant to run at old revisions.
+            commands = [f"arkqueue release {backfill_name(row.archive, row.held_backfill)}{of_one}", *commands]
         if row.is_imported or (row.is_held_with_archive and not row.held_backfill):
-            commands = [f"arkqueue release {row.archive} --all", *commands]
+            commands = [f"arkqueue release {row.archive} --all{of_many}", *commands]
     if row.hold_id != BY_A_GUARD and is_guarded_now(row):
         # The guard was set after the hold.
         what += " and guarded by require-approval"
         until += "" if "scope approve" in until else "; that takes a token of scope approve"
-    text = f"{subject} is held {what}, {until}.{on_hold(row)}"
+    text = f"{subject} is held {what}, {until}."
+    if late:
+        text += f" A plain release is refused, because {late}: --force releases the task all the same, and --skip-outdated waives it and releases the rest."
+    text += on_hold(row)
     if row.archive_held_at is not None:
         commands = [f"arkqueue unhold {row.archive}", *commands]
     return Reason(kind=Why.HELD, text=text, tasks=[name], commands=commands)

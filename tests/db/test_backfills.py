@@ -551,7 +551,7 @@ def test_what_a_refused_release_leaves_held_is_still_held_with_its_backfill(sess
         backfill.release(session, id, "ann")
     told = explain(session, archive.task("thumbs@2.2"))
     assert "It is held with its backfill by ann" in told.text
-    assert told.reasons[0].commands[0] == "arkqueue release papers@fill:1"
+    assert told.reasons[0].commands[0] == "arkqueue release papers@fill:1 --force"
 
 
 @pytest.mark.usefixtures("small_steps")

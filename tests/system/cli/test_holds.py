@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from arkqueue.db.session import Session
-from tests.builders import an_archive
+from arkqueue.queue import claim
+from tests.builders import HOST, PROCESS, an_archive
 from tests.system.cli.conftest import Cli
 
 
@@ -44,3 +45,77 @@ def test_a_run_that_waits_for_the_release_of_its_report_says_so(arkqueue: Cli, s
     assert "0/1, 1 failed, REPORT held" in arkqueue("runs").out, "the state is that of the other tasks"
     assert arkqueue("release", "papers@2").code == 0
     assert arkqueue("show", "papers@2").lines[0].split() == ["papers@2", "reporting"]
+
+
+def test_what_later_revisions_have_made_outdated_is_released_by_commands_that_are_accepted(
+    arkqueue: Cli, session: Session
+) -> None:
+    claim.register(session, PROCESS, HOST, "build-1", 4)
+    archive = an_archive(session)
+    arkqueue("hold", "papers", "--reason", "a new disk")
+    archive.commit({"upload": "", "other": ""})
+    archive.commit({"upload": ""})
+    assert (
+        arkqueue("unhold", "papers").lines[-1].endswith("until somebody releases them: arkqueue release papers --all")
+    )
+    archive.commit({"upload": ""})
+    everything, skipping = "arkqueue release papers --all", "arkqueue release papers --all --skip-outdated"
+    assert f"for a release: {everything}\n" in arkqueue("archive", "show", "papers").out
+    assert arkqueue("status").lines[1].strip() == everything
+    archive.run("upload@4")
+
+    explained = arkqueue("explain", "papers@2/upload")
+    why = "A plain release is refused, because later revisions have already run (papers@4/upload)"
+    assert f"{why}: --force releases the task all the same, and --skip-outdated waives it and releases the rest." in explained.out  # fmt: skip
+    commands = [skipping, "arkqueue release papers@2 --skip-outdated", "arkqueue release papers@2/upload --force"]
+    assert [line.strip() for line in explained.lines if line.strip().startswith("arkqueue release")] == commands
+    assert "later revisions" not in arkqueue("explain", "papers@2/other").out
+    assert f"for a release: {skipping}\n" in arkqueue("archive", "show", "papers").out
+    about, command, *_ = arkqueue("status").lines
+    assert "later revisions have already run, so this waives the outdated tasks, and releases the rest" in about
+    assert command.strip() == skipping
+    assert arkqueue("release", "papers@3").code == 1
+    for command in [*commands, skipping]:
+        assert arkqueue(*command.split()[1:], "--dry-run").code == 0, command
+    assert arkqueue(*skipping.split()[1:]).code == 0
+    assert archive.states() == {"upload@2": "skipped", "other@2": "ready", "upload@3": "skipped", "upload@4": "completed"}  # fmt: skip
+
+
+def test_many_held_tasks_are_released_without_the_outdated_ones(arkqueue: Cli, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit(dict.fromkeys("abcdef", ""))
+    for name in "abcdef":
+        arkqueue("hold", f"papers@2/{name}", "--reason", f"because of {name}")
+    archive.commit({"a": ""})
+    archive.run("a@3")
+    explained = arkqueue("explain", "papers@2").out
+    assert "arkqueue release papers@2/a --force" in explained
+    assert "3 more tasks are held" in explained
+    assert "arkqueue release papers --all --skip-outdated" in explained
+
+
+def test_one_held_task_that_later_work_has_made_outdated_is_released_by_force(arkqueue: Cli, session: Session) -> None:
+    claim.register(session, PROCESS, HOST, "build-1", 4)
+    archive = an_archive(session)
+    archive.commit({"upload": ""})
+    arkqueue("hold", "papers@2/upload")
+    archive.commit({"upload": ""})
+    archive.run("upload@3")
+    about, command, *_ = arkqueue("status").lines
+    assert about.endswith("· later revisions have already run")
+    assert command.strip() == "arkqueue release papers@2/upload --force"
+    assert arkqueue("release", "papers@2/upload").code == 1
+    assert arkqueue(*command.split()[1:]).code == 0
+
+
+def test_a_held_task_that_is_superseded_says_so(arkqueue: Cli, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"build": ""})
+    assert arkqueue("delete", "papers@2").code == 0
+    archive.commit({"upload": "cancels: ['PREV:build']"})
+    assert arkqueue("undelete", "papers@2").code == 0
+    explained = arkqueue("explain", "papers@2/build")
+    assert "because it is superseded by upload of revision 3: --force releases" in explained.out
+    assert arkqueue("release", "papers@2/build").code == 1
+    assert explained.lines[-1].strip() == "arkqueue release papers@2/build --force"
+    assert arkqueue("release", "papers@2/build", "--force").code == 0

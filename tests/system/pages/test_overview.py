@@ -485,6 +485,34 @@ def test_tasks_that_one_hold_holds_are_released_together_after_a_look_at_them(
     assert needs(operator) == []
 
 
+def test_what_later_revisions_have_made_outdated_is_released_so_that_it_is_not_refused(
+    operator: httpx.Client, archive: AnArchive
+) -> None:
+    holds.hold_archive(archive.session, ArchiveId(archive.id), "ben", reason="an audit")
+    archive.commit({"a": "", "b": ""})
+    archive.commit({"c": "hold: true"})
+    holds.unhold(archive.session, ArchiveId(archive.id), "ben")
+    archive.commit({"a": "", "c": ""})
+    archive.run("a@4", "c@4")
+    assert needs(operator) == [
+        (
+            "papers",
+            "2 tasks are held by ben: an audit · later revisions have already run, so this waives the outdated tasks, and releases the rest",
+            "release",
+        ),
+        ("papers@3/c", "is held by its workflow file · later revisions have already run", "release"),
+    ]
+    page = operator.get("/")
+    assert "Release the rest" in page.text
+    assert "It may replace newer results with older ones." in said(page)
+    fields = {"name": "papers", "verb": "release", "skip_outdated": "yes", "back": "/", "form": form_of(page)}
+    assert '<input type="hidden" name="skip_outdated" value="yes">' in page.text
+    page = operator.post("/-/act", data=fields)
+    assert "would be skipped papers@2/a" in said(page)
+    confirm(operator, page)
+    assert (archive.state("a@2"), archive.state("b@2")) == ("skipped", "ready")
+
+
 def test_the_age_of_an_archive_is_that_of_the_revision_beside_it(operator: httpx.Client, archive: AnArchive) -> None:
     archive.commit({"pdf": "on: [commit, manual]"})
     archive.sql("update run set created_at = now() - interval '3 days' where number = %s", archive.numbers[""])
