@@ -1294,14 +1294,18 @@ group by n.name;
 
 -- name: held_tasks
 -- The tasks of each watched archive that wait only for a person's release: the newest ones, and the
--- number of all. Left out are tasks of an archive on hold, which refuses a release, and those of
--- `held_together`.
-select a.name as archive, (array_agg(t.id order by t.run_id desc, t.position, t.id))[:%(each)s] as ids, count(*)::int as count
-from task t join run on run.id = t.run_id join archive a on a.id = t.archive_id
-where t.state = 'held' and t.unmet = 0 and run.deleted_at is null and a.removed_at is null and a.hold_id is null
-  and not exists (select from deed h where h.id = t.hold_id and {part of_many})
-  and (%(archives)s::bigint[] is null or t.archive_id = any(%(archives)s))
-group by a.name order by max(t.run_id) desc;
+-- number of all. Of a run that `workflow_authors` holds (-2: `BY_WORKFLOW_AUTHORS`), which is released
+-- as a whole, the first task stands for the others (`is_run`). Left out are tasks of an archive on
+-- hold, which refuses a release, and those of `held_together`.
+select of.archive, (array_agg(of.id order by of.run_id desc, of.position, of.id))[:%(each)s] as ids,
+       (array_agg(of.is_run order by of.run_id desc, of.position, of.id))[:%(each)s] as are_runs, count(*)::int as count
+from (select a.name as archive, t.run_id, t.hold_id = -2 as is_run, min(t.position) as position, min(t.id) as id
+      from task t join run on run.id = t.run_id join archive a on a.id = t.archive_id
+      where t.state = 'held' and t.unmet = 0 and run.deleted_at is null and a.removed_at is null and a.hold_id is null
+        and not exists (select from deed h where h.id = t.hold_id and {part of_many})
+        and (%(archives)s::bigint[] is null or t.archive_id = any(%(archives)s))
+      group by a.name, t.run_id, t.hold_id = -2, case when t.hold_id <> -2 then t.id end) of
+group by of.archive order by max(of.run_id) desc;
 
 -- name: held_together
 -- The holds of whole archives, backfills and imports (by whom, and why) that still hold tasks which

@@ -141,6 +141,21 @@ class FailuresOfBackfill:
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """A held task. ``is_run``: True if `workflow_authors` holds its run, which is released as a whole;
+    the task then stands for all tasks of the run.
+    """
+
+    task: TaskView
+    is_run: bool
+
+    @property
+    def name(self) -> str:
+        """The name of what a person releases: the task or the run."""
+        return self.task.full_name.partition("/")[0] if self.is_run else self.task.full_name
+
+
+@dataclass(frozen=True, slots=True)
 class HeldTogether:
     """The tasks that one hold of an archive, a backfill or an import holds. ``full_name``: the
     archive or the backfill. ``by``, ``reason``: who held them, and why. ``may_be_guarded``: if the
@@ -195,7 +210,7 @@ class Attention:
     failed_runs: dict[str, list[int]]
     backfills: list[Several[FailuresOfBackfill]]
     hanging: list[Several[Hanging]]
-    held: list[Several[TaskView]]
+    held: list[Several[Held]]
     together: list[Several[HeldTogether]]
     paused_locks: list[PausedLockView]
 
@@ -220,10 +235,12 @@ def attention(session: Session, archives: Sequence[ArchiveId] | None, most: int,
     failed = _in_shares(
         [Several(row.archive, list(zip(row.ids, row.items, strict=True)), row.count) for row in rows[1]], most, each
     )
-    held = _in_shares([Several(row.archive, row.ids, row.count) for row in rows[4]], most, each)
+    held = _in_shares(
+        [Several(row.archive, list(zip(row.ids, row.are_runs, strict=True)), row.count) for row in rows[4]], most, each
+    )
     ids = (
         [id for one in failed for id, _ in one.shown]
-        + [id for one in held for id in one.shown]
+        + [id for one in held for id, _ in one.shown]
         + [row.id for one in hanging for row in one.shown]
     )
     tasks = {task.id: task for task in tasks_by_id(session, ids)}
@@ -236,7 +253,7 @@ def attention(session: Session, archives: Sequence[ArchiveId] | None, most: int,
             backfills, lambda row: FailuresOfBackfill(backfill_name(row.archive, row.number), row.failed, row.unstarted)
         ),
         _each(hanging, lambda row: _hanging(row, tasks.get(row.id))),
-        _each(held, tasks.get),
+        _each(held, lambda pair: Held(tasks[pair[0]], pair[1]) if pair[0] in tasks else None),
         _each(together, _held_together),
         [paused_lock(row) for row in rows[6]],
     )

@@ -20,6 +20,7 @@ from arkqueue.views.attention import (
     Failure,
     FailuresOfBackfill,
     Hanging,
+    Held,
     HeldTogether,
     Several,
     attention,
@@ -28,7 +29,6 @@ from arkqueue.views.attention import (
 from arkqueue.views.installation import About, TaskManagerView, measure, task_managers, told_faults
 from arkqueue.views.outdated import SKIP_OUTDATED, outdated, outdated_holds, perhaps_outdated
 from arkqueue.views.runs import RunView
-from arkqueue.views.tasks import TaskView
 
 MOST_NEEDS: Final = 30
 """The most tasks of one kind that have lines. All archives have the same share of them."""
@@ -183,7 +183,7 @@ def needs_of(
     failures = [failure.task for one in known.failures for failure in one.shown]
     lines = last_lines(session, failures)
     failed = [task.id for task in failures if task.state is State.FAILED]
-    held = {task.id for one in known.held for task in one.shown}
+    held = {one.task.id for several in known.held for one in several.shown}
     held |= {task for one in known.together for hold in one.shown for task in hold.firsts}
     asked = [(block, {"tasks": failed}) for block in ("with_removed_scratch", "lost_once") if failed]
     perhaps, *told = session.rows_of(perhaps_outdated(held), *asked)
@@ -229,7 +229,7 @@ def needs_of(
         lambda one: _held_together(one, is_late=not late.isdisjoint(one.firsts)),
         ("hold of many tasks", "holds of many tasks"),
     )
-    add("held", known.held, lambda task: _held(task, is_late=task.id in late), ("held task", "held tasks"))
+    add("held", known.held, lambda one: _held(one, is_late=one.task.id in late), ("held task", "held tasks"))
     with_failures = {one.archive for one in known.failures if not one.shown}
     unlisted = [Others(name, others[name], UNHANDLED if name in with_failures else "") for name in sorted(others)]
     return Needs(needs, unlisted, known.failed_runs)
@@ -329,9 +329,13 @@ def _failed_in(backfill: FailuresOfBackfill) -> Need:
     return Need("failed", backfill.full_name, ", and ".join(said), command=command)
 
 
-def _held(task: TaskView, *, is_late: bool) -> Need:
-    text = f"is held {task.why}".strip() + LATER * is_late
-    return _need("held", task.full_name, text, "release", force=is_late, tasks=[task.id])
+def _held(one: Held, *, is_late: bool) -> Need:
+    text = f"is held {one.task.why}".strip() + LATER * is_late
+    need = _need("held", one.name, text, "release", force=is_late and not one.is_run, tasks=[one.task.id])
+    if is_late and one.is_run:
+        command = f"arkqueue explain {shlex.quote(one.name)}"
+        return replace(need, verb="", command=command)
+    return need
 
 
 def _held_together(one: HeldTogether, *, is_late: bool) -> Need:

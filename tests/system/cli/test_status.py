@@ -7,6 +7,7 @@ import shlex
 
 import pytest
 
+from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.db.session import Session
 from arkqueue.model import ArchiveId, End, Fault, LogAppend, LogChunk, Stream, Workflow
 from arkqueue.queue import archives, claim, holds, logs, pauses
@@ -74,6 +75,35 @@ def test_what_was_held_together_is_told_once_with_one_command(
     ]
     assert arkqueue("release", "papers", "--all").code == 0
     assert arkqueue("status").lines[0] == "nothing needs a person"
+
+
+def test_a_run_that_the_authors_of_workflows_hold_is_one_line_with_its_release(
+    arkqueue: Cli, archive: AnArchive, session: Session
+) -> None:
+    archive.commit({"build": ""})
+    settings = ArchiveSettings(process=True, workflow_authors=("ann",))
+    archives.change_settings(session, archive.id, settings, "ann")
+    for _ in range(2):
+        archive.commit({"build": "", "evil": "", "after": "depends: [evil]"}, author="mallory")
+    why = "is held by its archive (workflow-authors)"
+    assert arkqueue("status").lines[:-1] == [
+        f"held     papers@4: {why}",
+        "         arkqueue release papers@4",
+        f"held     papers@3: {why}",
+        "         arkqueue release papers@3",
+    ]
+    assert arkqueue("status", "--json").json["count"] == 2
+    assert arkqueue("release", "papers@3").code == 0
+    archive.run("build@3", "evil@3")
+    archive.commit({"build": "", "evil": "", "after": "depends: [evil]"}, author="mallory")
+    assert archive.state("evil@5") == "ready", "the files are accepted"
+    archive.run("build@5")
+    about, command, *_ = arkqueue("status").lines
+    assert about == f"held     papers@4: {why} · later revisions have already run"
+    assert command.strip() == "arkqueue explain papers@4"
+    explained = arkqueue("explain", "papers@4").out
+    assert "arkqueue release papers@4 --skip-outdated" in explained
+    assert "arkqueue release papers@4 --force" in explained
 
 
 def test_failed_items_of_a_list_are_one_line_with_one_command(arkqueue: Cli, archive: AnArchive) -> None:

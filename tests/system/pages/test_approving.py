@@ -118,6 +118,22 @@ def test_no_button_of_a_grid_leads_to_a_refusal(
     assert SENT.findall(operator.get("/papers").text) == ["release", "retry"]  # of the archive, not judged
 
 
+def test_a_run_that_the_authors_of_workflows_hold_has_one_button(
+    visitor: Visitors, session: Session, archive: AnArchive
+) -> None:
+    settings = ArchiveSettings(process=True, workflow_authors=("ann",))
+    archives.change_settings(session, archive.id, settings, "ann")
+    archive.commit({"build": "", "evil": ""}, author="mallory")
+    here = f"papers@{archive.numbers['']}"
+    release = re.compile(rf'name="name" value="({here}[^"]*)"><input [^>]*name="verb" value="release"')
+    assert release.findall(visitor(Scope.OPERATE).get("/").text) == []
+    browser = _as(visitor(), session, "bob")
+    assert release.findall(browser.get("/").text) == [here]
+    fields = {"name": here, "verb": "release", "back": "/", "form": form_of(browser.get("/")), "sure": "yes"}
+    assert browser.post("/-/act", data=fields).status_code == 303
+    assert archive.states()[f"evil@{archive.numbers['']}"] == "ready"
+
+
 def test_a_hold_of_many_offers_no_release_that_is_refused(operator: httpx.Client, archive: AnArchive) -> None:
     archive.commit({"publish": "", "free": ""})
     holds.hold_archive(archive.session, archive.id, "ann", "no disk")
