@@ -395,7 +395,7 @@ def each(
             if dry_run:
                 text = f"judged {judged} of {tasks(judged + left)} in the time for a trial; the rest was not tried"
             else:
-                text = f"{tasks(left)} not reached in the time for one command; give the command again for them, unless the run was canceled meanwhile"
+                text = f"{tasks(left)} not reached: the time for one command was over, or the run changed meanwhile. Give the command again for them, unless the run was canceled"
             say(f"arkqueue: {visible(name)}: {text}", err=True)
         if not as_json:
             for line in heading + lines if lines else ():

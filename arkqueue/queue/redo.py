@@ -9,8 +9,10 @@ through that task alone. A task that a bad task outside the part still skips sta
 
 Everything is judged before anything changes: a part is refused as a whole. A large part takes
 several transactions (`portions`), and the first task itself comes back in the last one. So no task
-of the part runs before all of it waits. If the command ends early, the part waits, and the same
-command, given again, completes it. If the run was canceled or deleted meanwhile, nothing waits.
+of the part runs before all of it waits. The items of a long list come back in the last few. They do
+not depend on each other, so an item may run before the last items are back. If the command ends
+early, the part waits, and the same command, given again, completes it. Once some items are back, it
+is refused while they run. If the run was canceled or deleted meanwhile, nothing waits.
 """
 
 from __future__ import annotations
@@ -108,13 +110,17 @@ def retry_from(
         if (place.deleted_at, place.canceled_at) != (None, None):
             graph.follow(again=tasks)  # nothing waits for them any more
             return Done(left=len(tasks))
-        if any(row.state == State.RUNNING for row in graph.rows("lock_tasks", tasks=part.members)):
+        # Once the first of the starts is back, everything behind all of them waits: then a task of
+        # the part runs because of this command, or is a start that another command brought back.
+        is_begun = tasks[0] in starts and tasks[0] != part.starts[0]
+        if not is_begun and any(row.state == State.RUNNING for row in graph.rows("lock_tasks", tasks=part.members)):
             return Done(left=len(tasks))
         _wait_for_the_rest(graph, part, {*tasks})
         return Done(_again(graph, part, tasks))
 
     archive = archive_of_run(session, run)
     change(session, [archive], begin)
+    starts = {*part.starts}
     in_portions(session, archive, done, part.back[MOST_TASKS:], go_on)
     if done.left and session.is_rehearsal:
         # The part was judged as a whole, so the tasks that the rehearsal has not reached come back.

@@ -671,6 +671,10 @@ where d.task_id = any(%(tasks)s::bigint[]) or d.run_id = any(%(runs)s::bigint[])
                        union select unnest(array[h.hold_id, h.release_id]) from task h where h.run_id = any(%(runs)s::bigint[]) and (h.hold_id is not null or h.release_id is not null)))
 order by d.id desc limit %(most)s;
 
+-- name: last_retry_from
+-- The options of the newest `retry --from` of a run.
+select note from deed where run_id = %(run)s and task_id is null and verb = 'retry' and note ~ '(^| )--from ' order by id desc limit 1;
+
 -- name: audit_log
 -- A page of the audit log, the newest entry first; `archives`: of these archives only. `hidden`:
 -- also entries about deleted runs, tokens and sign-ins.

@@ -499,12 +499,22 @@ class _Task:
             case State.COMPLETED if other.kind == TaskKind.COMMIT:
                 text = f"{subject} has completed: the tasks of its run become ready, some thousands at a time."
                 return Reason(kind=Why.ABOUT_TO_START, text=text, tasks=[name])
-            case State.COMPLETED:
-                text = f"{subject} is to run again, but a retry with --from was interrupted before it reached this task. Repeat that command; arkqueue show {run_name(other)} prints it."
-                return Reason(kind=Why.BLOCKED, text=text, tasks=[name])
+            case State.COMPLETED | State.CANCELED | State.SKIPPED if not edge.crossing and (
+                again := self._interrupted(other)
+            ):
+                text = f"{subject} is to run again, but a retry with --from was interrupted before it reached this task. Repeat that command."
+                return Reason(kind=Why.BLOCKED, text=text, tasks=[name], commands=[again])
         for reason in self._asking(other, subject) or parked(other, subject):
             return reason
         return Reason(kind=Why.ABOUT_TO_START, text=f"{subject} is {other.state}.", tasks=[name])
+
+    def _interrupted(self, row: Any) -> str:
+        """The last `retry --from` of a task's run; empty if there was none."""
+        for found in self.session.rows("last_retry_from", run=row.run_id):
+            item, _, options = found.note.partition("--from ")
+            here = f"{run_name(row)}{f'/{item.strip()}' if item else ''}"
+            return f"arkqueue retry {shlex.quote(here)} --from {options}"
+        return ""
 
     def _via(self, way: Sequence[int]) -> str:
         if not way:

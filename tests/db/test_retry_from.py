@@ -514,6 +514,83 @@ def test_nothing_of_a_large_part_starts_before_all_of_it_waits(
     archive.run("a@2", "b@2", "c@2", "d@2")
 
 
+def test_a_long_list_comes_back_though_its_first_items_run_before_its_last_are_back(
+    archive: AnArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = "foreach: [x, y, z, p]"
+    archive.commit({"fetch": listed, "store": f"{listed}\ndepends: [fetch]", "index": "depends: [fetch]"})
+    first = [f"{name}/{key}@2" for name in ("fetch", "store") for key in "xyzp"]
+    archive.run(*first, "index@2")
+    claimed: list[str] = []
+
+    def run_all() -> None:
+        while claims := archive.claim_some(100):
+            claimed.extend(names(archive, [claim.task for claim in claims]))
+            for claim in claims:
+                archive.record(claim.attempt, End.EXITED, 0)
+
+    in_steps(archive, monkeypatch, run_all)
+    done = retry_from(archive, "fetch")
+    assert (len(done.tasks), done.left) == (9, 0)
+    assert "fetch/x" in claimed, "the first items ran before the last came back"
+    assert "index" not in claimed
+    run_all()
+    assert sorted(claimed) == sorted(["index", *(name.removesuffix("@2") for name in first)])
+    assert set(archive.states().values()) == {"completed"}
+
+
+@pytest.mark.parametrize("back", [1, 2])
+def test_a_list_that_breaks_off_among_its_first_items_is_completed_by_the_command_given_again(
+    archive: AnArchive, monkeypatch: pytest.MonkeyPatch, back: int
+) -> None:
+    """Refused only while an item runs that is back; not once it has ended."""
+    listed = "foreach: [x, y, z]"
+    archive.commit({"fetch": listed, "store": f"{listed}\ndepends: [fetch]", "index": "depends: [fetch]"})
+    archive.run(*(f"{name}/{key}@2" for name in ("fetch", "store") for key in "xyz"), "index@2")
+    claims: list[Any] = []
+
+    def break_off() -> None:
+        claims.extend(archive.claim_some(100))
+        if len(claims) == back:
+            raise ZeroDivisionError
+
+    in_steps(archive, monkeypatch, break_off)
+    with pytest.raises(ZeroDivisionError):
+        retry_from(archive, "fetch")
+    monkeypatch.undo()
+    told = explain(archive.session, archive.task("store/z@2"))
+    assert (told.text.count("was interrupted before it reached this task"), told.commands) == (
+        1,
+        ["arkqueue retry papers@2 --from fetch"],
+    )
+    with pytest.raises(Conflict, match=r"running: papers@2/fetch/x.*Wait until they have ended, or cancel them"):
+        retry_from(archive, "fetch")
+    for claim in claims:
+        archive.record(claim.attempt, End.EXITED, 0)
+    assert retry_from(archive, "fetch").left == 0
+    archive.run(*(f"{name}/{key}@2" for name in ("fetch", "store") for key in "xyz"), "index@2")
+    assert set(archive.states().values()) == {"completed"}
+
+
+@pytest.mark.parametrize("of_item", [False, True])
+def test_what_waits_for_a_canceled_task_that_was_not_reached_is_told_to_repeat_the_command(
+    archive: AnArchive, monkeypatch: pytest.MonkeyPatch, of_item: bool
+) -> None:
+    archive.commit({"fetch": "foreach: [x]", "store": "foreach: [x]\ndepends: [fetch]"})
+    control.cancel_run(archive.session, RunId(archive.run_id(2)), "eve")
+    in_steps(archive, monkeypatch, lambda: archive.state("store/x@2") == "waiting" and 1 / 0)
+    options = {"item": "x", "force": True} if of_item else {}
+    with pytest.raises(ZeroDivisionError):
+        retry_from(archive, "fetch", **options)
+    monkeypatch.undo()
+    told = explain(archive.session, archive.task("store/x@2"))
+    assert told.commands == [
+        "arkqueue retry 'papers@2/*/x' --from fetch --force" if of_item else "arkqueue retry papers@2 --from fetch"
+    ]
+    retry_from(archive, "fetch", **options)
+    archive.run("fetch/x@2", "store/x@2")
+
+
 def test_what_breaks_off_waits_until_the_command_is_given_again(
     archive: AnArchive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
