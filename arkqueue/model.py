@@ -226,6 +226,10 @@ class Revision:
     accept` compares it. Empty: it is not known, or the revision is a Git commit, whose id covers the
     paths.
     """
+    parent: str = field(default="", compare=False)
+    """The id of a Git commit's first parent; empty: it has none, or it is not known, or the revision is
+    one of Subversion, whose parent is the one before. The ledger does not store it.
+    """
 
 
 LABEL = r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}"

@@ -19,12 +19,14 @@ OVERHEAD = 500
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A revision to append, with its parsed workflow files and its tree difference to the previous
-    ledger revision.
+    ledger revision. ``parent``: the workflow files of its parent, if that is another one than this
+    previous revision and could be read; `WorkflowGuard` asks for it.
     """
 
     revision: Revision
     workflow: Workflow
     changed: tuple[str, ...] = ()
+    parent: Workflow | None = None
 
     @property
     def rows(self) -> int:

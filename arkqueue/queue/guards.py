@@ -18,19 +18,22 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from arkqueue.archive_settings import read_settings
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Forbidden
 from arkqueue.model import Workflow
 from arkqueue.names import task_name
+from arkqueue.plan.entry import Entry
 from arkqueue.plan.globs import is_guarded, matches
 from arkqueue.plan.ledger import BY_A_GUARD, BY_WORKFLOW_AUTHORS
 from arkqueue.queue.done import Refused
 from arkqueue.queue.graph import Graph
 from arkqueue.queue.storage import files_of
 
+NO_FILES: Final = files_of(Workflow())
+"""The digest of a revision without workflow files. Whoever adds the first files has written them."""
 _EMAIL = re.compile(r"<([^<>]+)>\s*$")
 
 
@@ -55,21 +58,34 @@ class WorkflowGuard:
 
     Files that were accepted before need no release. A change by one of the ``authors`` to accepted
     files is accepted. Anything else is refused, also an author's change to files that somebody else
-    changed and nobody has accepted. ``accepted``: the digest (``files_of``) of the files that were
-    accepted last. ``is_clean``: True if the previous revision had accepted files.
+    changed and nobody has accepted. A change is what differs from the revision's parent, which after
+    a merge or a rewrite of a Git branch is not the ledger's previous revision. ``accepted``: the
+    digest (``files_of``) of the files that were accepted last. ``is_clean``: True if the previous
+    revision had accepted files.
     """
 
     def __init__(self, authors: Sequence[str], accepted: bytes | None, *, is_clean: bool) -> None:
         self._authors = [glob.casefold() for glob in authors]
         self.accepted, self._is_clean = accepted, is_clean
 
-    def refuses(self, workflow: Workflow, author: str) -> bool:
-        """True if the files of the next revision have to be released first."""
-        files = files_of(workflow)
-        is_theirs = self._is_clean and any(matches(self._authors, spelling) for spelling in _spellings(author))
+    def refuses(self, entry: Entry, previous: str | None) -> bool:
+        """True if the files of the next revision have to be released first. ``previous``: the id of
+        the ledger's revision before it.
+        """
+        if entry.revision.parent not in ("", previous):
+            self._is_clean = entry.parent is not None and files_of(entry.parent) in (self.accepted, NO_FILES)
+        is_theirs = self._is_clean and any(
+            matches(self._authors, spelling) for spelling in _spellings(entry.revision.author)
+        )
         if is_theirs:
-            self.accepted = files
-        self._is_clean = files == self.accepted
+            self.accepted = files_of(entry.workflow)
+        return self.refuses_baseline(entry.workflow)
+
+    def refuses_baseline(self, workflow: Workflow) -> bool:
+        """True if the files with which a ledger begins have to be released first. Its author may have
+        changed none of them.
+        """
+        self._is_clean = files_of(workflow) == self.accepted
         return not self._is_clean
 
 

@@ -109,7 +109,9 @@ def append_in(
         is_clean = not head.is_foreign or head.files == head.accepted
         guard = WorkflowGuard(settings.workflow_authors, head.accepted, is_clean=is_clean)
     for entry, generation in zip(added, links, strict=True):
-        foreign = guard is not None and guard.refuses(entry.workflow, entry.revision.author)
+        foreign = guard is not None and (
+            guard.refuses_baseline(entry.workflow) if entry is baseline else guard.refuses(entry, previous)
+        )
         if entry is baseline:
             last = draft.append_baseline(entry, previous, generation, is_foreign=foreign)
         else:
@@ -127,7 +129,7 @@ def append_in(
     write(graph, branch.archive, [draft], content or Content(graph.kept, workflows), head_moves)
     for deed, run in chains.items():
         graph.do("set_run_of_deed", entry=deed, run=run)
-    if guard and guard.accepted != head.accepted:
+    if guard and guard.accepted is not None and (guard.accepted != head.accepted or head.inherits):
         graph.do("accept_workflow", branch=branch.id, files=guard.accepted)
     if is_imported:
         graph.do("end_import", branch=branch.id)
@@ -175,21 +177,18 @@ def begin(graph: Graph, archive: int, starts: Sequence[tuple[Branch, Entry]]) ->
     (head,) = graph.rows("head", branch=starts[0][0].id)
     authors = read_settings(head.settings, head.archive).workflow_authors
     drafts, heads = [], []
-    accepted: dict[int, bytes | None] = {}
     for branch, entry in starts:
         draft = Draft(branch.id, branch.name, Known(), ids)
         (generation,) = generations([entry.revision], 0, None)
         foreign = False
         if authors:
-            guard = WorkflowGuard(authors, head.accepted, is_clean=True)
-            foreign = guard.refuses(entry.workflow, entry.revision.author)
-            if guard.accepted != head.accepted:
-                accepted[branch.id] = guard.accepted
+            foreign = WorkflowGuard(authors, head.accepted, is_clean=True).refuses_baseline(entry.workflow)
         heads.append(Head(branch.id, draft.append_baseline(entry, None, generation, is_foreign=foreign), branch.head))
         drafts.append(draft)
     write(graph, archive, drafts, content, heads)
-    for id, files in accepted.items():
-        graph.do("accept_workflow", branch=id, files=files)
+    if authors and head.accepted is not None:
+        for branch, _ in starts:
+            graph.do("accept_workflow", branch=branch.id, files=head.accepted)
     for branch, entry in starts:
         if any(task.schedule for task in entry.workflow.tasks):
             schedules.refresh(graph, branch.id, branch.name, branch.main, entry.workflow)

@@ -254,7 +254,10 @@ class Scan:
         baseline = self.entries.entry(None, advance.baseline) if advance.baseline else None
         start = advance.baseline or before
         news: ledger.News = {"baseline": baseline, "dropped": advance.dropped, "author": self.settings.author}
-        for entries in portions(self.entries.entries(start.id if start else None, revisions)):
+        found = self.entries.entries(
+            start.id if start else None, revisions, parents=bool(self.settings.workflow_authors)
+        )
+        for entries in portions(found):
             appended = self._append(branch, entries, news)
             if appended is None:
                 return None

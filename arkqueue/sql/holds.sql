@@ -124,34 +124,51 @@ where t.id = any(%(tasks)s)
                   and (c.highest_number, c.highest_run) > (t.number, t.run)))
 order by t.number, t.run, t.position, t.id;
 
+-- part: changes_of_files
+-- The revisions of a branch `b` that changed its workflow files after the accepted ones, up to the
+-- revision `of`: their names and authors.
+select c.name, c.author
+from (select v.name, v.author, v.number > accepted.number and w.files is distinct from lag(w.files) over (order by v.number) as changes
+      from (select coalesce(max(number), -1) as number
+            from (select n.number from revision n join workflow w on w.id = n.workflow_id
+                  where n.branch_id = of.branch_id and n.number < of.number and n.dropped_at is null and (not n.is_foreign or w.files = b.accepted_files)
+                  order by n.number desc limit 1) newest) accepted
+      join revision v on v.branch_id = of.branch_id and v.dropped_at is null and v.number between accepted.number and of.number
+      join workflow w on w.id = v.workflow_id) c
+where c.changes
+
 -- name: guarded
 -- The guarded tasks among some tasks, or those that may be guarded. `globs`: the globs that their
 -- archive guards. `author`: the author of their revision. `definer`: the author of the revision
--- whose definitions their backfill has. `changers`, for a task that `workflow_authors` holds (-2:
--- `BY_WORKFLOW_AUTHORS`): the authors who changed the workflow files of its branch after the
--- accepted ones, up to its own revision.
+-- whose definitions their backfill has. `changers`, for a task of a revision whose workflow files
+-- nobody has accepted, or that `workflow_authors` holds (-2: `BY_WORKFLOW_AUTHORS`): the authors who
+-- changed the files after the accepted ones, up to this revision. Where a branch begins, or was
+-- merged, the ledger of another branch may know who they are: it has a revision of the same name.
 with held as materialized (
-  select distinct run.revision_id as id from task t join run on run.id = t.run_id where t.id = any(%(tasks)s) and t.hold_id = -2
+  select run.revision_id as id from task t join run on run.id = t.run_id where t.id = any(%(tasks)s) and t.hold_id = -2
+  union
+  select r.id
+  from task t join archive a on a.id = t.archive_id and a.settings->'workflow_authors'->0 is not null
+  join run on run.id = t.run_id and run.backfill_id is null join revision r on r.id = run.revision_id and r.is_foreign
+  join workflow w on w.id = r.workflow_id join branch b on b.id = r.branch_id
+  where t.id = any(%(tasks)s) and w.files is distinct from b.accepted_files
 ), changed as materialized (
-  select h.id, array_agg(distinct c.author) filter (where c.changes) as authors
-  from held h
-  join revision r on r.id = h.id
-  join branch b on b.id = r.branch_id
+  select h.id, array_agg(distinct coalesce(e.author, c.author)) as authors
+  from held h join revision of on of.id = h.id join branch b on b.id = of.branch_id cross join lateral (select b.id, b.archive_id) b_of
+  cross join lateral ({part changes_of_files}) c
   left join lateral (
-    select number from revision join workflow w on w.id = workflow_id
-    where branch_id = b.id and number < r.number and dropped_at is null and (not is_foreign or w.files = b.accepted_files)
-    order by number desc limit 1) accepted on true
-  cross join lateral (
-    select author, number > coalesce(accepted.number, -1) and w.files is distinct from lag(w.files) over (order by number) as changes
-    from revision join workflow w on w.id = workflow_id
-    where branch_id = b.id and dropped_at is null and number between coalesce(accepted.number, -1) and r.number) c
+    select e.author
+    from branch o join revision same on same.branch_id = o.id and same.name collate "C" = c.name and same.is_foreign
+    cross join lateral (select same.branch_id, same.number) of cross join lateral (select o.accepted_files) b
+    cross join lateral ({part changes_of_files}) e
+    where o.archive_id = b_of.archive_id and o.id <> b_of.id) e on true
   group by h.id
 )
 select t.id, t.number, t.run, t.name, t.item, t.kind = 'report' and not t.program as is_empty_report, t.hold_id, t.release_id, a.name as archive, b.name as branch, b.main, r.author, d.author as definer, c.authors as changers,
        a.settings::text as settings
 from task t join archive a on a.id = t.archive_id join branch b on b.id = t.branch_id join run on run.id = t.run_id join revision r on r.id = run.revision_id
 left join backfill f on f.id = run.backfill_id left join revision d on d.id = f.revision_id
-left join changed c on c.id = r.id and t.hold_id = -2
+left join changed c on c.id = r.id and run.backfill_id is null
 where t.id = any(%(tasks)s) and (t.hold_id < 0 or coalesce(a.settings->'require_approval', '[]') <> '[]' or jsonb_typeof(a.settings) <> 'object')
 order by t.number, t.run, t.position, t.id;
 
@@ -174,8 +191,10 @@ order by t.id;
 select id from task where run_id = any(%(runs)s) and kind = 'ordinary' order by id;
 
 -- name: runs_of_foreign
--- The runs of the given tasks that `workflow_authors` holds (-2: `BY_WORKFLOW_AUTHORS`).
-select distinct run_id from task where id = any(%(tasks)s) and hold_id = -2;
+-- The runs of the given tasks that `workflow_authors` holds (-2: `BY_WORKFLOW_AUTHORS`), also where
+-- `require_approval` holds every task of theirs (-1: `BY_A_GUARD`).
+select distinct t.run_id from task t join run on run.id = t.run_id join revision r on r.id = run.revision_id
+where t.id = any(%(tasks)s) and (t.hold_id = -2 or t.hold_id = -1 and r.is_foreign and run.backfill_id is null);
 
 -- name: accept_workflows_of
 -- Accept the workflow files of released runs. On each branch, the files of the last of these

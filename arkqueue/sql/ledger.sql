@@ -192,6 +192,7 @@ select b.head_id, r.number, r.name as revision, r.generation,
        a.name as archive, a.settings::text as settings, w.files, r.is_foreign,
        case when b.accepted_files is not null or a.settings->'workflow_authors'->0 is null then b.accepted_files
             else (select m.accepted_files from branch m where m.archive_id = a.id and m.main limit 1) end as accepted,
+       b.accepted_files is null as inherits,
        exists (select from planning p where p.branch_id = b.id and p.next < p.items) as planning, exists (select from schedule s where s.branch_id = b.id) as scheduled,
        array(select t.id from task t join run on run.id = t.run_id
              where t.branch_id = b.id and t.exclusive and t.settled_at is null

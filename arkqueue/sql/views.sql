@@ -456,6 +456,12 @@ where (select coalesce(a.settings->'require_approval', '[]') <> '[]' or coalesce
   and t.run_id = %(run)s and not t.deleted and (t.settled_at is null and t.kind <> 'gate' or t.state in ('failed', 'rejected') and not t.waived)
 order by t.position, t.id limit %(limit)s;
 
+-- name: unaccepted_run
+-- A run whose workflow files nobody has accepted, although somebody else than the archive's
+-- `workflow_authors` changed them; no row: it is another one.
+select run.id from run join revision r on r.id = run.revision_id join workflow w on w.id = r.workflow_id join branch b on b.id = r.branch_id join archive a on a.id = run.archive_id
+where run.id = %(run)s and r.is_foreign and run.backfill_id is null and a.settings->'workflow_authors'->0 is not null and w.files is distinct from b.accepted_files;
+
 -- name: of_backfill_to_judge
 -- The unsettled tasks of a backfill, if tasks of its archive may be guarded; at most `limit`.
 select t.id, t.kind, t.state from run join archive a on a.id = run.archive_id join task t on t.run_id = run.id

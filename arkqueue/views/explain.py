@@ -34,6 +34,7 @@ from arkqueue.names import (
     undelete_command,
 )
 from arkqueue.plan import matches_branch
+from arkqueue.plan.ledger import BY_A_GUARD
 from arkqueue.states import UNSETTLED, State, run_state
 from arkqueue.views.archives import archive as show_archive
 from arkqueue.views.backfills import backfill, find_backfill
@@ -266,8 +267,17 @@ class _Task:
             case State.DEFERRED:
                 return deferred(self.row, "It")
             case State.HELD:
-                return held(self.row, "It", late_release(self.session, self.row))
+                return self._held()
         return self._settled()
+
+    def _held(self) -> Reason:
+        late = late_release(self.session, self.row)
+        found, run = held(self.row, "It", late), run_name(self.row)
+        if self.row.hold_id != BY_A_GUARD or not self.session.rows("unaccepted_run", run=self.row.run_id):
+            return found
+        commands = [f"arkqueue release {run}{how}" for how in ((SKIP_OUTDATED, " --force") if late else ("",))]
+        text = "Its workflow files are not accepted: somebody else changed them (workflow-authors). A release of its run accepts them."
+        return replace(found, text=f"{found.text} {text}", commands=commands)
 
     def _settled(self) -> Reason:
         row, name, when = self.row, self.name, at(self.row.settled_at)

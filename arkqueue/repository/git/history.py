@@ -195,6 +195,7 @@ def revision_of(repository: pygit2.Repository, id: pygit2.Oid, number: int) -> R
         date=_date(commit.time),
         message=message,
         origin=origin_of_message(message),
+        parent=str(commit.parents[0]) if commit.parents else "",
     )
     if commit.size > LONGEST_COMMIT:
         fault = f"its commit has {commit.size:,} bytes, more than {LONGEST_COMMIT:,}; make its message shorter"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from arkqueue.errors import ArchiveMismatch
@@ -31,12 +32,16 @@ class EntryReader:
         self.archive = archive
         self._parsed: OrderedDict[str, Workflow] = OrderedDict()
 
-    def entries(self, previous: str | None, revisions: Sequence[Revision]) -> Iterator[Entry]:
+    def entries(self, previous: str | None, revisions: Sequence[Revision], *, parents: bool = False) -> Iterator[Entry]:
         """One entry for each revision, oldest first, read when the caller takes it. ``previous``:
-        the id of the ledger's revision before the first.
+        the id of the ledger's revision before the first. ``parents``: True to read the workflow files
+        of parents that are other revisions than these.
         """
         for revision in revisions:
-            yield self.entry(previous, revision)
+            entry = self.entry(previous, revision)
+            if parents and revision.parent not in ("", previous) and self.archive.has(revision.parent):
+                entry = replace(entry, parent=self.workflow(revision.parent))
+            yield entry
             previous = revision.id
 
     def entry(self, previous: str | None, revision: Revision) -> Entry:

@@ -208,6 +208,7 @@ def put_revision(revision: Revision, *, with_message: bool = True) -> dict[str, 
         "origin": [origin.task, origin.generation] if origin else None,
         "oversized": revision.oversized,
         "paths_digest": revision.paths_digest,
+        "parent": revision.parent,
     }
 
 
@@ -234,6 +235,7 @@ def take_revision(value: object) -> Revision:
         origin,
         text(found.get("oversized")),
         text(found.get("paths_digest")),
+        text(found.get("parent")),
     )
 
 
