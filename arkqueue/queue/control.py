@@ -60,7 +60,7 @@ def cancel(
 
     def work(graph: Graph, row: Any) -> None:
         refuse_unapproved(graph, [row.id], approver)
-        refuse_implicit(row, "canceled")
+        refuse_implicit(graph, row, "canceled")
         if row.state in SETTLED:
             raise Conflict(task_name_of(graph, row.id), f"is {row.state} already")
         if row.state == State.RUNNING:
@@ -172,7 +172,7 @@ def restart_some(graph: Graph, rows: Sequence[Any], by: str, *, approver: Approv
     refuse_unapproved(graph, tasks, approver)
     for row in rows:
         if row.state != State.RUNNING:
-            refuse_implicit(row, "restarted")
+            refuse_implicit(graph, row, "restarted")
             if row.state == State.REJECTED:
                 raise Conflict(task_name_of(graph, row.id), REJECTED, after_rejection(graph, row))
             fault = f"is {row.state}: only a running task is restarted"
@@ -227,7 +227,7 @@ def skip_some(
 
 def _why_not_skipped(graph: Graph, row: Any) -> Conflict | None:
     """Why the state of a task forbids to skip it."""
-    refuse_implicit(row, "skipped")
+    refuse_implicit(graph, row, "skipped")
     if row.state in MOVES[Event.SKIP].sources or row.state in (State.FAILED, State.REJECTED):
         return None
     fault = f"is {row.state}: only a failed task, or one that has not started, can be skipped"
@@ -260,7 +260,7 @@ def prioritize(session: Session, task: TaskId, priority: int, by: str) -> None:
     """Set the priority of a task that has not started. From then on, no output of another task changes the priority (design 5.24)."""
 
     def work(graph: Graph, row: Any) -> None:
-        refuse_implicit(row, "prioritized")
+        refuse_implicit(graph, row, "prioritized")
         graph.reordered = graph.ids("prioritize", tasks=[row.id], priority=priority)
         if not graph.reordered:
             raise Conflict(

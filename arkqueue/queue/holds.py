@@ -60,7 +60,7 @@ def hold(session: Session, task: TaskId, by: str, reason: str = "") -> None:
 
     def work(graph: Graph) -> None:
         row = locked_task(graph, task)
-        refuse_implicit(row, "held")
+        refuse_implicit(graph, row, "held")
         if row.state not in MOVES[Event.HOLD].sources:
             here = task_name_of(graph, task)
             if row.state == State.HELD:

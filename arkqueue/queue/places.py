@@ -12,6 +12,7 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import TaskKind
 from arkqueue.names import run_name, task_name, undelete_command
+from arkqueue.plan.edges import EVERYTHING
 from arkqueue.queue.changes import change
 from arkqueue.queue.graph import Graph
 
@@ -101,11 +102,18 @@ def on_run(session: Session, run: int, verb: str, by: str, work: Callable[[Graph
     return archive
 
 
-def refuse_implicit(row: Any, what: str) -> None:
-    """Raise ``Conflict`` if a task exists in every run (COMMIT or REPORT)."""
-    if row.kind != TaskKind.ORDINARY:
-        remedy = _OF_REPORT.get(what, "") if row.kind == TaskKind.REPORT else ""
-        raise Conflict(row.name, f"exists in every run and cannot be {what}", remedy)
+def refuse_implicit(graph: Graph, row: Any, what: str) -> None:
+    """Raise ``Conflict`` if a task is in no workflow file: COMMIT, REPORT or a gate."""
+    if row.kind == TaskKind.ORDINARY:
+        return
+    run = run_name(graph.rows("place_of_task", task=row.id)[0])
+    if row.kind == TaskKind.GATE:
+        name, is_list = row.name.partition(":")[0], not row.name.startswith(EVERYTHING)
+        whose = f"is the gate of the list {name}" if is_list else "is a gate"
+        remedy = f"run its list again: arkqueue retry {shlex.quote(run)} --from {name}" if is_list else ""
+        raise Conflict(row.name, f"{whose}: it passes by itself and cannot be {what}", remedy)
+    remedy = _OF_REPORT.get(what, "") if row.kind == TaskKind.REPORT else ""
+    raise Conflict(row.name, f"exists in every run and cannot be {what}", remedy.replace("RUN", shlex.quote(run)))
 
 
 _SEND = "send a further report: arkqueue report RUN --update"

@@ -173,7 +173,7 @@ def _starts(graph: Graph, run: int, name: str, item: str | None, here: str) -> t
         has = ", ".join(row.name for row in known[:MOST_NAMED])
         remedy = f"Did you mean {near[0]}?" if near else f"It has: {has}." if known else ""
         raise NotFound(here, f"has no task {shortened(name, LONGEST_SHOWN)!r}", remedy)
-    refuse_implicit(rows[0], "retried")
+    refuse_implicit(graph, rows[0], "retried")
     _refuse_running(graph, here, rows)
     ended = [row for row in rows if row.state in SETTLED or row.state == State.DEFERRED]
     if not ended:

@@ -67,7 +67,7 @@ def retry_some(graph: Graph, rows: Sequence[Any], *, force: bool, from_start: bo
     done = Judged(rows, refusals(graph, [row.id for row in rows], approver))
     for row in done.fit:
         if row.kind != TaskKind.REPORT or row.state != State.DEFERRED:
-            refuse_implicit(row, "retried")
+            refuse_implicit(graph, row, "retried")
     if done.fit:
         refuse_stopped(graph, rows[0].archive_id)
     done.judge(lambda row: _why_not(graph, row, force=force))

@@ -41,7 +41,7 @@ where t.settled_at is null and (t.state = 'waiting') = (t.unmet = 0) and t.state
 -- An edge whose source meets it is marked as met. Exceptions: edges from a canceled or skipped task of
 -- another run to a settled task, and edges from the COMMIT of a run that is being let in.
 select t.archive_id as archive, t.run_id as run, t.id as task,
-       format('its edge from %%s at %%s.%%s, which is %%s, is not met', s.name, s.number, s.run, s.state) as what
+       format('its edge from %%s at %%s.%%s, which is %%s, is not met', s.name || coalesce('/' || nullif(s.item, ''), ''), s.number, s.run, s.state) as what
 from edge e join task s on s.id = e.source join task t on t.id = e.target
 where not e.met and e.kind <> 'cancels'
   and case when e.failed then s.state in ('failed', 'rejected')

@@ -20,9 +20,9 @@ from arkqueue.cron import next_time
 from arkqueue.db.session import SQL, Session
 from arkqueue.errors import Conflict, Invalid
 from arkqueue.keeping import rules
-from arkqueue.model import GREATEST_PRIORITY, LEAST_PRIORITY
+from arkqueue.model import GREATEST_PRIORITY, LEAST_PRIORITY, TaskKind
 from arkqueue.names import run_name
-from arkqueue.views.naming import task_names
+from arkqueue.views.naming import names_of, places_of
 from arkqueue.workflow import from_database
 
 MOST = 20
@@ -37,20 +37,24 @@ Rows = Callable[..., list[Any]]
 
 REPORT_IT = "Report it as a bug of arkqueue, with these rows."
 AGAIN = "Cancel it (arkqueue cancel), then retry it (arkqueue retry): its edges are evaluated again."
+OF_GATE = "A gate cannot be canceled. Run a task that it waits for again (arkqueue retry RUN --from TASK; one item of a list: arkqueue retry 'RUN/*/KEY' --from TASK): the edges of that task are evaluated again."
+"""The remedy for a gate, where that of other tasks is to cancel and retry them."""
 LOCKED = "In a transaction that locks the archive's row (select … for no key update)"
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
     """One rule. ``block``: the query for the rows that break it. ``remedy``: a sentence that says
-    how to repair these rows. ``judge``: says what is wrong with a row, if SQL cannot tell; empty:
-    nothing. ``facts``: further parameters of the block, which SQL cannot find out.
+    how to repair these rows. ``of_gate``: another remedy for gates. ``judge``: says what is wrong
+    with a row, if SQL cannot tell; empty: nothing. ``facts``: further parameters of the block, which
+    SQL cannot find out.
     """
 
     block: str
     remedy: str
     judge: Callable[[Any], str] | None = None
     facts: Callable[[Rows], dict[str, Any]] | None = None
+    of_gate: str = ""
 
     @property
     def name(self) -> str:
@@ -103,10 +107,10 @@ def _unreadable_definitions(rows: Rows) -> dict[str, Any]:
 
 
 CHECKS = (
-    Check("doctor_unmet", f"{LOCKED}, set task.unmet to the number that the rows show; if that is 0, cancel and retry the task."),
+    Check("doctor_unmet", f"{LOCKED}, set task.unmet to the number that the rows show; if that is 0, cancel and retry the task.", of_gate=f"{LOCKED}, set task.unmet to the number that the rows show; if that is 0: {OF_GATE}"),
     Check("doctor_reports", f"{LOCKED}, set task.unmet to the number that the rows show."),
-    Check("doctor_waiting", AGAIN),
-    Check("doctor_met", AGAIN),
+    Check("doctor_waiting", AGAIN, of_gate=OF_GATE),
+    Check("doctor_met", AGAIN, of_gate=OF_GATE),
     Check("doctor_skips", "Skip it (arkqueue skip), or retry what it needs (arkqueue retry)."),
     Check("doctor_roots", f"{LOCKED}, set task.root_id to null and task.waived to true: then it can be retried by itself."),
     Check("doctor_blocks", f"{LOCKED}, set task.blocks to 0, 1 or 2 (nothing, completion, all), and cancel and retry what waits for it."),
@@ -211,7 +215,8 @@ def examine(session: Session, archive: int | None = None) -> Diagnosis:
 def _told(session: Session, broken: Sequence[tuple[Check, Any, str]]) -> list[Finding]:
     rows = [row for _, row, _ in broken]
     archives = {row.id: row.name for row in session.rows("doctor_archives", archives=_ids(row.archive for row in rows))}
-    tasks = task_names(session, (row.task for row in rows))
+    places = places_of(session, (row.task for row in rows))
+    tasks, gates = names_of(places), {place.id for place in places if place.kind == TaskKind.GATE}
     runs = {row.id: run_name(row) for row in session.rows("doctor_places", runs=_ids(row.run for row in rows))}
     return [
         Finding(
@@ -221,7 +226,7 @@ def _told(session: Session, broken: Sequence[tuple[Check, Any, str]]) -> list[Fi
             task=row.task,
             run=row.run,
             what=what,
-            remedy=check.remedy,
+            remedy=check.of_gate if check.of_gate and row.task in gates else check.remedy,
         )
         for check, row, what in broken
     ]

@@ -10,7 +10,7 @@ from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict
 from arkqueue.model import End, RunId
-from arkqueue.queue import archives, control, deletion, finish, holds, many, notifications, schedules
+from arkqueue.queue import archives, control, deletion, finish, holds, many, notifications, redo, schedules
 from arkqueue.queue.guards import Approver
 from arkqueue.views.archives import UNREADABLE
 from arkqueue.views.archives import archives as list_archives
@@ -121,6 +121,32 @@ def test_what_is_garbled_is_found_and_named(session: Session, check: str) -> Non
         other = an_archive(session, "books")
         other.commit({"a": "", "z": ""})
         assert examine(session, other.id).is_sound
+
+
+@pytest.mark.parametrize("of_item", [True, False])
+def test_the_remedy_for_an_edge_to_the_gate_of_a_list_is_accepted_and_repairs_it(
+    session: Session, archive: AnArchive, of_item: bool
+) -> None:
+    archive.commit({"fetch": "foreach: [x, y]", "index": "depends: [fetch]"})
+    archive.run("fetch/x@2")
+    gate = archive.task("fetch:completed@2")
+    archive.sql("update edge set met = false where target = %s and source = %s", gate, archive.task("fetch/x@2"))
+    archive.sql("update task set unmet = unmet + 1 where id = %s", gate)
+    archive.run("fetch/y@2")
+    (finding,) = examine(session).findings
+    assert (finding.name, finding.what) == (
+        "papers@2/fetch:completed",
+        "its edge from fetch/x at 2.1, which is completed, is not met",
+    )
+    assert "A gate cannot be canceled" in finding.remedy
+    assert (
+        "arkqueue retry RUN --from TASK; one item of a list: arkqueue retry 'RUN/*/KEY' --from TASK" in finding.remedy
+    )
+    again = "fetch:completed: is the gate of the list fetch: it passes by itself and cannot be canceled. run its list again: arkqueue retry papers@2 --from fetch"
+    with pytest.raises(Conflict, match=again):
+        archive.cancel("fetch:completed@2")
+    redo.retry_from(session, RunId(archive.run_id(2)), "fetch", "ann", item="x" if of_item else None)
+    archive.run("fetch/x@2", *([] if of_item else ["fetch/y@2"]), "index@2")
 
 
 UNREADABLE_BODIES = {

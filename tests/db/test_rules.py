@@ -1267,7 +1267,7 @@ def test_implicit_tasks_cannot_be_touched(archive: AnArchive) -> None:
     for verb in (archive.cancel, archive.retry, archive.skip):
         with pytest.raises(Conflict, match="exists in every run"):
             verb("COMMIT@3")
-    again = r"REPORT: exists in every run and cannot be .*\. send a further report: arkqueue report RUN --update"
+    again = r"REPORT: exists in every run and cannot be .*\. send a further report: arkqueue report papers@3 --update"
     for verb in (archive.retry, archive.restart):
         with pytest.raises(Conflict, match=again):
             verb("REPORT@3")
