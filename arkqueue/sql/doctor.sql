@@ -487,6 +487,44 @@ union all
 select null, null, null, format('%%s pieces of a log belong to an attempt that does not exist (%%s)', count(*), c.attempt_id)
 from log_chunk c where %(archive)s::bigint is null and not exists (select from attempt a where a.id = c.attempt_id) group by c.attempt_id limit %(most)s;
 
+-- name: doctor_lone_rows
+-- Each row about unfinished work belongs to a run and a task that exist: a place at a lock, the planning
+-- or the end of a run, the cancellations of a task in steps, and a notification of a run.
+with known as (select id from run union all select run_id from purging)
+select u.archive_id as archive, null::bigint as run, u.task_id as task, format('the lock %%s is %%s by a task that does not exist (lock_use)', u.name, case when u.granted then 'occupied' else 'waited for' end) as what
+from lock_use u where not exists (select from task t where t.id = u.task_id) and (%(archive)s::bigint is null or u.archive_id = %(archive)s)
+union all
+select p.archive_id, p.run_id, null, format('a run that does not exist (%%s) is being planned (planning)', p.run_id)
+from planning p where p.run_id not in (select id from known) and (%(archive)s::bigint is null or p.archive_id = %(archive)s)
+union all
+select p.archive_id, p.run_id, l.id, 'a task that does not exist waits for its run to be let in (planning)'
+from planning p cross join lateral unnest(p.to_let_in) l(id)
+where not exists (select from task t where t.id = l.id) and (%(archive)s::bigint is null or p.archive_id = %(archive)s)
+union all
+select e.archive_id, e.run_id, null, format('a run that does not exist (%%s) is being ended (ending)', e.run_id)
+from ending e where e.run_id not in (select id from known) and (%(archive)s::bigint is null or e.archive_id = %(archive)s)
+union all
+select s.archive_id, s.run_id, s.task_id, format('a task that does not exist cancels %%s in steps (superseding)', s.name)
+from superseding s where not exists (select from task t where t.id = s.task_id and t.run_id = s.run_id) and (%(archive)s::bigint is null or s.archive_id = %(archive)s)
+union all
+select d.archive_id, d.run_id, null, format('notification %%s is about a run that does not exist (%%s) (delivery)', d.id, d.run_id)
+from delivery d
+where d.run_id <> 0 and not exists (select from known k where k.id = d.run_id) and not exists (select from purged_run p where p.id = d.run_id)
+  and (%(archive)s::bigint is null or d.archive_id = %(archive)s)
+union all
+select d.archive_id, d.run_id, l.id, format('notification %%s is about a task that does not exist (delivery)', d.id)
+from delivery d join run on run.id = d.run_id cross join lateral unnest(d.tasks) l(id)
+where not exists (select from task t where t.id = l.id) and (%(archive)s::bigint is null or d.archive_id = %(archive)s)
+limit %(most)s;
+
+-- name: doctor_backfills
+-- The tasks of a backfill are defined in the workflow files of its revision.
+select f.archive_id as archive, null::bigint as run, null::bigint as task,
+       format('backfill %%s has the task %%s, which the workflow files of revision %%s do not define', f.number, n.name, r.number) as what
+from backfill f join revision r on r.id = f.revision_id join workflow w on w.id = r.workflow_id cross join lateral unnest(f.tasks) n(name)
+where not jsonb_path_exists(w.tasks, '$[*] ? (@.name == $name)', jsonb_build_object('name', n.name))
+  and (%(archive)s::bigint is null or f.archive_id = %(archive)s) limit %(most)s;
+
 -- name: doctor_kept_reports
 -- The reports of a run are numbered 1, 2, …. A report that was sent was first given to the command of
 -- REPORT. A REPORT that runs for a person's report runs for one that exists.

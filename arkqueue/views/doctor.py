@@ -141,6 +141,8 @@ CHECKS = (
     Check("doctor_scratch_limit", "Retry, delete or purge the run, so that its folder goes (arkqueue retry, delete, purge), or raise scratch_limit. An upload goes a day after somebody last continued it."),
     Check("doctor_attachments", "Start the task manager that has the files (its home folder, or the shared scratch_folder): it removes them. If it is gone for good: DELETE /api/v1/uploads/ID."),
     Check("doctor_lone_attempts", "Delete these rows: nobody can see them."),
+    Check("doctor_lone_rows", "Delete the row from the table that is named in parentheses."),
+    Check("doctor_backfills", "If the backfill is still being planned, cancel it (arkqueue cancel ARCHIVE@fill:N), and make it again."),
     Check("doctor_kept_reports", f"{LOCKED}, set run.updating to null, or correct the row of report; a further report (arkqueue report RUN --update) shows the present states."),
     Check("doctor_removals", "Repeat arkqueue purge TASK --log: it continues where it was killed."),
     Check("doctor_logs", "Only this log is affected: read it with care."),

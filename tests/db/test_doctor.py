@@ -4,6 +4,8 @@ checks that arkqueue itself leaves nothing to find.
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from arkqueue.archive_settings import ArchiveSettings
@@ -60,6 +62,9 @@ GARBLED = {
                       " insert into scratch (run_id, store, bytes) select id, 'h', 100 from run where number = 3", "papers@3"),
     "attachments": ("insert into upload (archive_id, sender_id, store, files, size, digest, by, run_id) select id, 's', 'h', 1, 9, '', 'ann', 99 from archive", None),
     "lone-attempts": ("insert into log_chunk values (4711, 0, 'note', now(), 'x')", None),
+    "lone-rows": ("insert into ending (run_id, archive_id, deed_id, entry_id, until) select 99, id, 1, 1, 1 from archive", None),
+    "backfills": ("insert into backfill (archive_id, branch_id, number, revision_id, tasks, without, first, last, by)"
+                  " select archive_id, id, 1, head_id, '{last,missing}', '{}', 2, 3, 'ann' from branch", None),
     "kept-reports": ("insert into report (run_id, number, state, changes, digest, tasks) select id, 2, 'failed', 0, '', '[]' from run where number = 4", "papers@4"),
     "removals": ("update attempt set outputs = '{}', outputs_removal_id = 1 where number = 1 and log_bytes > 0", "papers@2/a"),
     "logs": ("update attempt set log_bytes = 1 where log_bytes > 0", "papers@2/a"),
@@ -147,6 +152,29 @@ def test_the_remedy_for_an_edge_to_the_gate_of_a_list_is_accepted_and_repairs_it
         archive.cancel("fetch:completed@2")
     redo.retry_from(session, RunId(archive.run_id(2)), "fetch", "ann", item="x" if of_item else None)
     archive.run("fetch/x@2", *([] if of_item else ["fetch/y@2"]), "index@2")
+
+
+LONE_ROWS = {
+    "insert into lock_use (task_id, scope, name, granted, archive_id, priority, entry_id, run, position) select 4711, id, 'tex', true, id, 50, 1, 1, 1 from archive": "the lock tex is occupied by a task that does not exist (lock_use)",
+    "insert into lock_use (task_id, scope, name, granted, archive_id, priority, entry_id, run, position) select 4711, 0, 'gpu', false, id, 50, 1, 1, 1 from archive": "the lock gpu is waited for by a task that does not exist (lock_use)",
+    "insert into planning (run_id, archive_id, branch_id, names, without, behind, items) select 4711, archive_id, id, '{}', '{}', 0, 1 from branch": "a run that does not exist (4711) is being planned (planning)",
+    "insert into planning (run_id, archive_id, branch_id, names, without, behind, items, to_let_in) select r.id, archive_id, branch_id, '{}', '{}', 0, 1, '{4711}' from run r where number = 5": "a task that does not exist waits for its run to be let in (planning)",
+    "insert into superseding (task_id, name, here, unstarted, archive_id, branch_id, run_id, number, run, item) select 4711, 'a', false, false, archive_id, branch_id, id, number, run, '' from run where number = 5": "a task that does not exist cancels a in steps (superseding)",
+    "insert into delivery (archive_id, run_id, occasion, receiver, until) select id, 4711, 'failed', 'a@example.org', now() from archive": "notification 1 is about a run that does not exist (4711) (delivery)",
+    "insert into delivery (archive_id, run_id, occasion, receiver, tasks, until) select archive_id, id, 'failed', 'a@example.org', '{4711}', now() from run where number = 5": "notification 1 is about a task that does not exist (delivery)",
+}  # fmt: skip
+
+
+@pytest.mark.garbles
+@pytest.mark.parametrize("statement", LONE_ROWS)
+@pytest.mark.usefixtures("busy")
+def test_a_row_about_a_run_or_task_that_does_not_exist_is_found(session: Session, statement: str) -> None:
+    session.database.retrying(lambda connection: connection.execute(statement.encode()))
+    (mine,) = [finding for finding in examine(session).findings if finding.check == "lone-rows"]
+    assert (mine.archive, re.sub("notification [0-9]+", "notification 1", mine.what)) == (
+        "papers",
+        LONE_ROWS[statement],
+    )
 
 
 UNREADABLE_BODIES = {
