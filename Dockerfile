@@ -11,7 +11,7 @@ WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
 COPY hooks hooks
 COPY arkqueue arkqueue
-RUN python3 -m venv /opt/arkqueue && /opt/arkqueue/bin/pip install --no-cache-dir --no-compile .
+RUN python3 -m venv /opt/arkqueue && /opt/arkqueue/bin/pip install --no-cache-dir .
 
 FROM ${BASE}
 # git fetches and clones, ssh is its way to some servers; curl asks for the API's health; tini is the init.
