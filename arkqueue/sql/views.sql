@@ -24,8 +24,11 @@ order by a.name;
 h.run_id is null and h.task_id is null
 
 -- part: held_note
--- The reason of an entry `h` of the audit log that holds a task.
-case h.verb when 'undelete' then 'it was undeleted' else h.note end
+-- The reason of an entry `h` of the audit log that holds a task `t`. The note on the hold of a list
+-- begins with its name (queue/lists.py).
+case when h.verb = 'undelete' then 'it was undeleted'
+     when h.run_id is not null and h.task_id is null and t.item <> '' and starts_with(h.note || ': ', t.name || '/*: ') then substr(h.note, length(t.name) + 5)
+     else h.note end
 
 -- part: held_backfill
 -- The number of the backfill that an entry `h` of the audit log holds (queue/backfill.py); null: it
@@ -1305,16 +1308,20 @@ group by n.name;
 -- name: held_tasks
 -- The tasks of each watched archive that wait only for a person's release: the newest ones, and the
 -- number of all. Of a run that `workflow_authors` holds (-2: `BY_WORKFLOW_AUTHORS`), which is released
--- as a whole, the first task stands for the others (`is_run`). Left out are tasks of an archive on
--- hold, which refuses a release, and those of `held_together`.
+-- as a whole, the first task stands for the others (`is_run`). Of the items of a list that one hold
+-- holds, the first one stands for all (`items`). Left out are tasks of an archive on hold, which
+-- refuses a release, and those of `held_together`.
 select of.archive, (array_agg(of.id order by of.run_id desc, of.position, of.id))[:%(each)s] as ids,
-       (array_agg(of.is_run order by of.run_id desc, of.position, of.id))[:%(each)s] as are_runs, count(*)::int as count
-from (select a.name as archive, t.run_id, t.hold_id = -2 as is_run, min(t.position) as position, min(t.id) as id
+       (array_agg(of.is_run order by of.run_id desc, of.position, of.id))[:%(each)s] as are_runs,
+       (array_agg(of.items order by of.run_id desc, of.position, of.id))[:%(each)s] as items, sum(of.items)::int as count
+from (select a.name as archive, t.run_id, t.hold_id = -2 as is_run, min(t.position) as position, min(t.id) as id,
+             case when t.hold_id = -2 then 1 else count(*)::int end as items
       from task t join run on run.id = t.run_id join archive a on a.id = t.archive_id
       where t.state = 'held' and t.unmet = 0 and run.deleted_at is null and a.removed_at is null and a.hold_id is null
         and not exists (select from deed h where h.id = t.hold_id and {part of_many})
         and (%(archives)s::bigint[] is null or t.archive_id = any(%(archives)s))
-      group by a.name, t.run_id, t.hold_id = -2, case when t.hold_id <> -2 then t.id end) of
+      group by a.name, t.run_id, t.hold_id = -2, case when t.hold_id <> -2 and t.item = '' then t.id end,
+               case when t.hold_id <> -2 and t.item <> '' then t.name end, case when t.hold_id <> -2 then t.hold_id end) of
 group by of.archive order by max(of.run_id) desc;
 
 -- name: held_together

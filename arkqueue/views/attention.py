@@ -143,16 +143,19 @@ class FailuresOfBackfill:
 @dataclass(frozen=True, slots=True)
 class Held:
     """A held task. ``is_run``: True if `workflow_authors` holds its run, which is released as a whole;
-    the task then stands for all tasks of the run.
+    the task then stands for all tasks of the run. Of a list: the first item that one hold holds, for
+    all ``items``.
     """
 
     task: TaskView
     is_run: bool
+    items: int = 1
 
     @property
     def name(self) -> str:
-        """The name of what a person releases: the task or the run."""
-        return self.task.full_name.partition("/")[0] if self.is_run else self.task.full_name
+        """The name of what a person releases: the task, the list or the run."""
+        run = self.task.full_name.partition("/")[0]
+        return run if self.is_run else list_name(run, self.task.name) if self.items > 1 else self.task.full_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,11 +239,13 @@ def attention(session: Session, archives: Sequence[ArchiveId] | None, most: int,
         [Several(row.archive, list(zip(row.ids, row.items, strict=True)), row.count) for row in rows[1]], most, each
     )
     held = _in_shares(
-        [Several(row.archive, list(zip(row.ids, row.are_runs, strict=True)), row.count) for row in rows[4]], most, each
+        [Several(row.archive, list(zip(row.ids, row.are_runs, row.items, strict=True)), row.count) for row in rows[4]],
+        most,
+        each,
     )
     ids = (
         [id for one in failed for id, _ in one.shown]
-        + [id for one in held for id, _ in one.shown]
+        + [id for one in held for id, *_ in one.shown]
         + [row.id for one in hanging for row in one.shown]
     )
     tasks = {task.id: task for task in tasks_by_id(session, ids)}
@@ -253,7 +258,7 @@ def attention(session: Session, archives: Sequence[ArchiveId] | None, most: int,
             backfills, lambda row: FailuresOfBackfill(backfill_name(row.archive, row.number), row.failed, row.unstarted)
         ),
         _each(hanging, lambda row: _hanging(row, tasks.get(row.id))),
-        _each(held, lambda pair: Held(tasks[pair[0]], pair[1]) if pair[0] in tasks else None),
+        _each(held, lambda row: Held(tasks[row[0]], *row[1:]) if row[0] in tasks else None),
         _each(together, _held_together),
         [paused_lock(row) for row in rows[6]],
     )

@@ -330,8 +330,10 @@ def _failed_in(backfill: FailuresOfBackfill) -> Need:
 
 
 def _held(one: Held, *, is_late: bool) -> Need:
-    text = f"is held {one.task.why}".strip() + LATER * is_late
-    need = _need("held", one.name, text, "release", force=is_late and not one.is_run, tasks=[one.task.id])
+    are = "is" if one.items == 1 else f"{one.items:,} items are"
+    text = f"{are} held {one.task.why}".strip() + LATER * is_late
+    force = is_late and not one.is_run
+    need = replace(_need("held", one.name, text, "release", force=force, tasks=[one.task.id]), count=one.items)
     if is_late and one.is_run:
         command = f"arkqueue explain {shlex.quote(one.name)}"
         return replace(need, verb="", command=command)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 
 import pytest
@@ -104,6 +105,35 @@ def test_a_run_that_the_authors_of_workflows_hold_is_one_line_with_its_release(
     explained = arkqueue("explain", "papers@4").out
     assert "arkqueue release papers@4 --skip-outdated" in explained
     assert "arkqueue release papers@4 --force" in explained
+
+
+@pytest.mark.parametrize("how", ["the list", "the run", "its file"])
+def test_items_that_one_hold_holds_are_one_line_with_the_release_of_all(
+    arkqueue: Cli, archive: AnArchive, how: str
+) -> None:
+    archive.commit({"pack": "foreach: [v, w, x]" + "\nhold: true" * (how == "its file"), "b": ""})
+    if how == "the list":
+        assert arkqueue("hold", "papers@2/pack/*", "--state", "ready").code == 0
+        assert re.search("UTC, until a person", arkqueue("explain", "papers@2/pack/v").out), "no selector as the reason"
+    elif how == "the run":
+        assert arkqueue("hold", "papers@2", "--reason", "an audit").code == 0
+    by = {
+        "the list": "by root (first token)",
+        "the run": "by root (first token): an audit",
+        "its file": "by its workflow file",
+    }[how]
+    b = [f"held     papers@2/b: is held {by}", "         arkqueue release papers@2/b"] * (how == "the run")
+    assert arkqueue("status").lines[:-1] == [
+        f"held     papers@2/pack/*: 3 items are held {by}",
+        "         arkqueue release 'papers@2/pack/*'",
+        *b,
+    ]
+    assert arkqueue("status", "--json").json["count"] == 3 + len(b) // 2
+    assert arkqueue("release", "papers@2/pack/*").code == 0
+    assert arkqueue("hold", "papers@2/pack/*", "--reason", "a second look").code == 0
+    assert "3 items are held by root (first token): a second look" in arkqueue("status").out
+    assert arkqueue("release", "papers@2/pack/v", "papers@2/pack/w").code == 0
+    assert "papers@2/pack/x: is held by root (first token): a second look" in arkqueue("status").out
 
 
 def test_failed_items_of_a_list_are_one_line_with_one_command(arkqueue: Cli, archive: AnArchive) -> None:
