@@ -384,12 +384,13 @@ def ready(session: Session, row: Any, subject: str, around: Around | None = None
     pools = [pool] if pool == Pool.PROCESS and all(m.engine_fault for m in fit) else list(Pool)
     theirs = sorted({(*m.labels, f"@{m.store}") for m in fit})
     asked: dict[str, Any] = {"pools": [str(one) for one in pools], "labels": json.dumps(theirs)}
-    ahead = session.rows("ready_ahead", task=row.id, most=MOST_AHEAD, **asked)[0].n if not brief else 0
+    ahead = session.rows("ready_ahead", task=row.id, most=MOST_AHEAD + 1, **asked)[0].n if not brief else 0
     if free > ahead:
         text = f"{subject} is ready and about to be claimed ({hosts}).{_handed_back(row)}"
         return Reason(kind=Why.ABOUT_TO_START, text=text, tasks=[name])
     some = "at least " if ahead > MOST_AHEAD else ""
-    text = f"{subject} is ready and waits for a slot: {some}{_counted(min(ahead, MOST_AHEAD), 'task')} ahead of it ({hosts}). More `slots`, or a task manager on another host, would shorten the wait.{_handed_back(row)}"
+    line = f"{some}{_counted(min(ahead, MOST_AHEAD), 'task')} ahead of it" if ahead else "no task is ahead of it"
+    text = f"{subject} is ready and waits for a slot: {line} ({hosts}). More `slots`, or a task manager on another host, would shorten the wait.{_handed_back(row)}"
     return Reason(kind=Why.NO_SLOT, text=text, tasks=[name])
 
 

@@ -15,6 +15,7 @@ from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import ArchiveId, End, Fault, RunId, Workflow
 from arkqueue.queue import archives, claim, control, deletion, finish, redo, retrying
 from arkqueue.views import explain as explain_module
+from arkqueue.views import reasons
 from arkqueue.views.explain import Explanation, explain, explain_name, outdated
 from arkqueue.views.reasons import Why
 from tests.builders import HOST, PROCESS, AnArchive, a_workflow, an_archive, an_entry, faulty
@@ -259,6 +260,19 @@ def test_is_ready_and_others_are_ahead_of_it(session: Session) -> None:
     assert kinds(told) == [Why.NO_SLOT]
     assert "2 tasks ahead of it (1 task manager with 1 slot, 0 free)" in told.text
     assert told.commands == []
+    assert "waits for a slot: no task is ahead of it (1 task manager" in why(archive, "b@2").text
+
+
+def test_where_more_are_ahead_than_are_counted_it_says_at_least(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reasons, "MOST_AHEAD", 2)
+    archive = an_archive(session)
+    a_task_manager(session, slots=1)
+    archive.commit(dict.fromkeys("abcde", ""))
+    archive.claim(slots=1)
+    assert "slot: 2 tasks ahead of it" in why(archive, "d@2").text
+    assert "slot: at least 2 tasks ahead of it" in why(archive, "e@2").text
 
 
 def test_is_ready_and_about_to_be_claimed(session: Session) -> None:
