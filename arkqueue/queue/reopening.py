@@ -227,13 +227,15 @@ def _root(graph: Graph, task: int, skipped: Any) -> tuple[str, str]:
     said = f"{name}, which is {row.state}"
     if row.state == State.REJECTED:
         return said, f"arkqueue skip {name} --as-completed"
-    return said, f"arkqueue retry {name}" + (" --force, if it may be out of date" if _is_outdated(graph, task) else "")
+    return said, f"arkqueue retry {name}" + (
+        " --force, if it may be out of date" if is_outdated(graph, task, [task]) else ""
+    )
 
 
-def _is_outdated(graph: Graph, task: int) -> bool:
-    """True if a retry of a task would be refused without force."""
+def is_outdated(graph: Graph, task: int, again: Sequence[int]) -> bool:
+    """True if a retry of a task, with which these run again, would be refused without force."""
     try:
-        refuse_outdated(graph, graph.rows("lock_tasks", tasks=[task])[0], [task], "")
+        refuse_outdated(graph, graph.rows("lock_tasks", tasks=[task])[0], again, "")
     except Conflict:
         return True
     return False

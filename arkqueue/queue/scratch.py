@@ -11,7 +11,9 @@ from arkqueue.errors import Conflict
 from arkqueue.model import SILENCE, AttemptId, Scratch, Unneeded
 from arkqueue.names import item_name, run_name
 from arkqueue.queue.changes import change, change_in_turn
+from arkqueue.queue.done import MOST_TASKS
 from arkqueue.queue.graph import Graph
+from arkqueue.queue.reopening import is_outdated
 
 PATIENCE = 0.5
 """Seconds that this module waits for busy archives. Their folders can be removed later."""
@@ -107,13 +109,22 @@ def renew(graph: Graph, run: int, tasks: Collection[int], here: str, item: str |
         elif lost[key] or not may_wait:
             how = "was removed" if lost[key] else "is on a host without a running task manager"
             whose = item_name(place, key) if key else run_name(place)
-            first = f"arkqueue retry {shlex.quote(whose)} --from {others[0].name}"
             fault = f"needs the scratch folder of {whose}, which {how}; {others[0].name} left files in it"
-            raise Conflict(here, fault, f"Start at its first task: {first}")
+            raise Conflict(here, fault, f"Start at its first task: {_from_first(graph, others[0], key, whose)}")
     if anew:
         graph.do("forget_scratch", run=run, items=anew)
         for key in anew:
             _bind(graph, _Folder(place.archive_id, place.branch_id, run, place.number, place.run, key))
+
+
+def _from_first(graph: Graph, first: Any, item: str, whose: str) -> str:
+    """The command that runs the tasks of a folder again, with the options that it needs. ``whose``:
+    the name of the folder's run or ``item``.
+    """
+    (part,) = graph.rows("part_behind", task=first.id, item=item or None, most=MOST_TASKS)
+    command = f"arkqueue retry {shlex.quote(whose)} --from {first.name}{' --from-start' if part.ran_once else ''}"
+    is_late = bool(part.ended) and is_outdated(graph, first.id, part.ended)
+    return f"{command} --force. It needs --force, because later revisions have gone on" if is_late else command
 
 
 def begin_again(graph: Graph, run: int, tasks: Collection[int], item: str | None) -> None:

@@ -84,6 +84,7 @@ from arkqueue.views.reasons import (
     stopped,
     stopping,
     superseding,
+    why_forced,
 )
 from arkqueue.views.tasks import how_it_ended
 from arkqueue.workflow import EMPTY, from_json
@@ -393,6 +394,7 @@ class _Task:
             text += (
                 " Its scratch folder is gone, so it runs again only together with the first task that uses the folder."
             )
+            text += why_forced(from_first)
         if row.end == "lost" and not lost:
             text += " Before a retry, find out why its task manager or container engine ended: the task itself may have used up memory or disk."
             if self._from_start(row):

@@ -500,6 +500,7 @@ def _no_store(
         # A task that has not ended cannot be retried, so it is canceled first.
         commands = [f"arkqueue cancel {name}"] if first.id == row.id else []
         commands.append(from_first_with_scratch(session, row, first))
+        text += why_forced(commands[-1])
     return Reason(kind=Why.NO_SCRATCH, text=text, tasks=[name], commands=commands)
 
 
@@ -508,6 +509,11 @@ def from_first_with_scratch(session: Session, row: Any, first: Any) -> str:
     item = row.item if first.is_of_item else None
     part = part_behind(session, first.id, item)
     return from_task(row, first.name, item, part) + (" --force" if outdated(session, part.ended) else "")
+
+
+def why_forced(command: str) -> str:
+    """The sentence on why a command of `from_first_with_scratch` has --force; empty if it does not."""
+    return " This needs --force, because later revisions have gone on." if command.endswith(" --force") else ""
 
 
 def part_behind(session: Session, task: int, item: str | None) -> Any:

@@ -441,6 +441,36 @@ def test_a_retry_of_one_task_is_refused_where_others_have_left_something_in_a_fo
     assert here.complete() == ["a"]
 
 
+@pytest.mark.parametrize("how", ["removed", "away"])
+def test_where_later_revisions_have_gone_on_the_first_task_of_a_lost_folder_is_named_with_the_options_it_needs(
+    session: Session, how: str
+) -> None:
+    archive = an_archive(session)
+    tasks = {"a": "scratch: run\non_lost: fail", "b": "scratch: run\ndepends: [a]"}
+    archive.commit(tasks)
+    here, there = Host(session, "here"), Host(session, "there")
+    here.complete()
+    here.end(here.claim()["b"].attempt, code=1)
+    archive.commit(tasks)
+    assert [there.complete() for _ in range(2)] == [["a"], ["b"]]
+    if how == "removed":
+        scratch.lose(session, folder(archive, 2))
+    else:
+        claim.unregister(session, here.process)
+    again = "arkqueue retry papers@2 --from a --from-start --force"
+    with pytest.raises(Conflict) as refused:
+        retry_from(archive, 2, "b", force=True)
+    said = f"Start at its first task: {again}. It needs --force, because later revisions have gone on"
+    assert refused.value.remedy == said
+    if how == "away":
+        archive.retry("b@2", force=True)
+    told = explain(session, archive.task("b@2"))
+    assert again in told.commands
+    assert "This needs --force, because later revisions have gone on." in told.text
+    retry_from(archive, 2, "a", from_start=True, force=True)
+    assert [there.complete() for _ in range(2)] == [["a"], ["b"]]
+
+
 def test_a_first_task_that_is_lost_with_its_host_runs_on_another_one(session: Session) -> None:
     archive = an_archive(session)
     archive.commit({"a": "scratch: run", "b": "scratch: run\ndepends: [a]", "c": "scratch: run"})
