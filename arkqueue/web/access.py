@@ -24,7 +24,7 @@ from arkqueue.errors import Forbidden, NotFound
 from arkqueue.model import ArchiveId, AttemptId, RunId, TaskId
 from arkqueue.names import item_name, run_name, task_name
 from arkqueue.queue import tokens
-from arkqueue.queue.guards import Approver
+from arkqueue.queue.guards import Approver, unapproved
 from arkqueue.queue.tokens import Scope, Token
 from arkqueue.views.find import find_archive, purged
 from arkqueue.web.problems import Refused
@@ -37,18 +37,23 @@ bearer = HTTPBearer(auto_error=False, description="A token, made by `arkqueue to
 KEPT = 1.0
 """Seconds for which a checked token is cached."""
 MOST_KEPT = 1000
+MOST_JUDGED = 1000
+"""The most tasks of a deleted run that are judged for a message. Their verdict stands for the others."""
 RATE, BURST = 1000.0, 5000.0
 """The most notices that each token may post per second, and at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A request's token and its rights. ``by``: the actor in the audit log."""
+    """A request's token and its rights. ``by``: the actor in the audit log. ``acts``: True if the
+    request is to change something.
+    """
 
     token: Token
     by: str
     session: Session
     configuration: Configuration
+    acts: bool
 
     @property
     def approver(self) -> Approver | None:
@@ -117,10 +122,16 @@ class Caller:
             raise self._deleted(found[0])
 
     def _deleted(self, found: Any) -> Forbidden:
-        """The refusal of what was deleted, with its name and the command that undeletes it."""
+        """The refusal of a deleted run or item, with its name and the command that undeletes it. The
+        scope `admin` helps a reader alone: no token may act on a deleted run.
+        """
         (run,) = self.session.rows("place_of_run", run=found.run)
         what, name = ("run", run_name(run)) if found.deleted_at is not None else ("item", item_name(run, found.item))
-        remedy = f"Use a token of scope admin, or undelete the {what}: arkqueue undelete {shlex.quote(name)}"
+        tasks = [row.id for row in self.session.rows("tasks_of_run", runs=[found.run])[:MOST_JUDGED]]
+        is_guarded = any(unapproved(self.session, tasks, self.approver))
+        whoever = " with a token of somebody who may approve its tasks" if is_guarded else ""
+        undelete = f"ndelete the {what}{whoever}: arkqueue undelete {shlex.quote(name)}"
+        remedy = f"U{undelete}" if self.acts else f"Use a token of scope admin, or u{undelete}"
         if found.task is None:
             return Forbidden(name, "was deleted", remedy)
         (task,) = self.session.rows("place_of_task", task=found.task)
@@ -165,7 +176,8 @@ class Callers:
         if scopes and not any(token.scope.allows(scope) for scope in scopes):
             fault = f"has the scope {token.scope}; this needs {' or '.join(scopes)}"
             raise _forbidden(token, fault, f"Use another token: arkqueue token create --scope {scopes[0]}")
-        return Caller(token, _by(request, token), self._session, self._configuration)
+        acts = request.method not in ("GET", "HEAD")
+        return Caller(token, _by(request, token), self._session, self._configuration, acts)
 
     def forget(self) -> None:
         """Forget all cached tokens."""

@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from pydantic import TypeAdapter
 from starlette.types import Message
 
+from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.model import ArchiveId, End, RunId, Usage
@@ -339,6 +340,27 @@ def test_run_is_restarted_skipped_canceled_and_deleted(operator: httpx.Client, a
     problem(operator.post(f"{run}/cancel"), 409, "has nothing left to cancel")
     assert operator.post(f"{run}/delete").json()["state"] == "deleted"
     problem(operator.post(f"{run}/delete"), 409, "is deleted already")
+
+
+def test_what_was_deleted_names_only_remedies_that_help(
+    operator: httpx.Client, reader: httpx.Client, admin: httpx.Client, session: Session
+) -> None:
+    archive = an_archive(session)
+    for number in (2, 3):
+        archive.commit({"a": "", "b": "depends: [a]"})
+        assert operator.post(f"/runs/{archive.run_id(number)}/delete").status_code == 200
+    run, task = f"/runs/{archive.run_id(2)}", f"/tasks/{archive.task('a@2')}"
+    problem(reader.get(run), 403, "papers@2: was deleted", "Use a token of scope admin, or undelete the run: arkqueue undelete papers@2")  # fmt: skip
+    undelete = "Undelete the run: arkqueue undelete papers@2"
+    assert operator.post(f"{run}/cancel").json()["remedy"] == undelete
+    assert operator.post(f"{task}/cancel").json()["remedy"] == undelete
+    problem(admin.post(f"{run}/cancel"), 409, "papers@2: was deleted", "arkqueue undelete papers@2")
+    settings = ArchiveSettings(process=True, require_approval=("b",))
+    archives.change_settings(session, archive.id, settings, "ann")
+    undelete = "ndelete the run with a token of somebody who may approve its tasks: arkqueue undelete papers@2"
+    assert operator.post(f"{run}/cancel").json()["remedy"] == f"U{undelete}"
+    assert reader.get(run).json()["remedy"] == f"Use a token of scope admin, or u{undelete}"
+    problem(operator.post(f"{run}/undelete"), 403, "require-approval")
 
 
 def test_deleted_run_is_in_no_list_and_its_history_takes_the_scope_admin(
