@@ -154,5 +154,5 @@ def _sent(report: Any) -> str:
 
 
 def _mark(run: Any) -> None:
-    if run["changed_since_report"]:
+    if run["changed_since_report"] and run["state"] != "deleted":
         say(f"its tasks have changed since: arkqueue report {run['full_name']} --update", err=True)

@@ -56,6 +56,19 @@ def test_shows_the_report_of_a_run_and_makes_another_after_a_repair(arkqueue: Cl
     assert (one["version"], one["number"], one["counts"]["failed"]) == (1, 1, 1)
 
 
+def test_of_a_deleted_run_no_further_report_is_named(arkqueue: Cli, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": ""})
+    archive.fail("a@2")
+    archive.retry("a@2")
+    archive.run("a@2")
+    assert "arkqueue report papers@2 --update" in arkqueue("report", "papers@2").err
+    assert arkqueue("delete", "papers@2").code == 0
+    for command in (["report", "papers@2"], ["report", "papers@2", "--list"]):
+        assert (arkqueue(*command).code, arkqueue(*command).err) == (0, ""), command
+    assert "papers@2: was deleted" in arkqueue("report", "papers@2", "--update").err
+
+
 def test_of_many_tasks_those_that_changed_are_listed(
     arkqueue: Cli, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
