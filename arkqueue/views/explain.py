@@ -381,10 +381,10 @@ class _Task:
             helps = [from_first if command.startswith(again) else command for command in helps]
         commands = [f"arkqueue logs {name}", *helps]
         if row.state == State.REJECTED:
-            text = f"It rejected its input{when} (exit code 65) and is never retried.{waived} Fix the input, and commit or submit it again."
+            text = f"It rejected its input{when} (exit code 65) and is never retried.{waived}{lost} Fix the input, and commit or submit it again."
             return Reason(kind=Why.REJECTED, text=text, commands=commands)
         if row.fault:
-            text = f"It failed{when} when it asked for its locks, without an attempt: {row.fault}.{waived} A retry evaluates the name of the lock again."
+            text = f"It failed{when} when it asked for its locks, without an attempt: {row.fault}.{waived}{lost or ' A retry evaluates the name of the lock again.'}"
             return Reason(kind=Why.FAILED, text=text, commands=helps)
         text = f"It failed{when} in attempt {row.attempts} ({how_it_ended(row)}).{waived}{lost}"
         if later:

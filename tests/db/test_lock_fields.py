@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from arkqueue.db.session import Session
-from arkqueue.model import ArchiveId, End
-from arkqueue.queue import locks
+from arkqueue.model import ArchiveId, End, RunId
+from arkqueue.queue import deletion, locks
 from arkqueue.views import locks as lock_views
 from arkqueue.views.explain import explain
 from tests.builders import AnArchive, an_archive
@@ -70,6 +70,11 @@ def test_a_task_without_a_name_for_its_lock_fails_without_an_attempt(
     assert names(archive) == []
     archive.retry("store@2")  # judged anew, and there is still none
     assert archive.states() == {"mint@2": "completed", "store@2": "failed", "after@2": "skipped"}
+    assert "A retry evaluates the name of the lock again." in told
+    deletion.delete_run(archive.session, RunId(archive.run_id(2)), "ann")
+    told = why(archive, "store@2")
+    assert "Nothing will run it: its run was deleted" in told
+    assert "A retry" not in told
 
 
 @pytest.mark.parametrize(
