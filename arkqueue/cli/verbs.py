@@ -14,7 +14,7 @@ import click
 
 from arkqueue.cli.options import as_json, calls_server, dry_run, of_states
 from arkqueue.cli.output import bold, print_json, say, state
-from arkqueue.model import USUAL_PRIORITY
+from arkqueue.model import GREATEST_PRIORITY, LEAST_PRIORITY, USUAL_PRIORITY
 from arkqueue.text import visible
 
 if TYPE_CHECKING:
@@ -150,11 +150,24 @@ def skip(
     each(names, lambda name: _waive(client, *waivers[name], until, dry_run), as_json, dry_run)
 
 
+class _Prioritize(click.Command):
+    """Takes a negative number as a priority, which the type of the argument then refuses, and not as
+    the name of an option.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        negative = [arg for arg in args if arg[:1] == "-" and arg[1:].isdecimal()]
+        if negative and "--" not in args:
+            args = [*(arg for arg in args if arg not in negative), "--", *negative]
+        return super().parse_args(ctx, args)
+
+
 @click.command(
-    epilog="Example: arkqueue prioritize papers@12 10. The default is 50. A task can set the priority of the tasks behind it in its run, with the output arkqueue.priority; a person's number overrules that."
+    cls=_Prioritize,
+    epilog="Example: arkqueue prioritize papers@12 10. The default is 50. A task can set the priority of the tasks behind it in its run, with the output arkqueue.priority; a person's number overrules that.",
 )
 @_names
-@click.argument("priority", metavar="PRIORITY", type=click.IntRange(0, 1000))
+@click.argument("priority", metavar="PRIORITY", type=click.IntRange(LEAST_PRIORITY, GREATEST_PRIORITY))
 @of_states
 @dry_run
 @as_json

@@ -32,6 +32,10 @@ def test_an_item_is_held_released_and_prioritized(arkqueue: Cli, session: Sessio
         "papers@2/check/a: ready, priority 10", "papers@2/store/a: waiting (for papers@2/check/a), priority 10",
     ]  # fmt: skip
     assert arkqueue("prioritize", "papers@2/*/a", "1001").code == 2
+    for command in (["papers@2/*/a", "-1"], ["-1", "papers@2/*/a"], ["papers@2/*/a", "--dry-run", "--", "-1"]):
+        refused = arkqueue("prioritize", *command)
+        assert (refused.code, "-1 is not in the range 0<=x<=1000" in refused.err) == (2, True), refused.err
+    assert "No such option" in arkqueue("prioritize", "papers@2/*/a", "-x").err
 
 
 def test_items_are_called_in_graphs_and_reports_as_commands_take_them(arkqueue: Cli, session: Session) -> None:
