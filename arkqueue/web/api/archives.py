@@ -34,6 +34,8 @@ RETENTION = {"keep", "keep_logs"}
 """Settings that can be tried. They can also be changed for a removed archive, whose history is
 still purged by age.
 """
+MOST_OF_GLOB = 1000
+"""The most characters of a glob in the settings of an archive."""
 GLOBS = ("branches", "images", "users", "networks", "require_approval", "workflow_authors")
 
 Revision = StrictInt | str
@@ -115,8 +117,11 @@ class Settings(BaseModel):
     @field_validator(*GLOBS)
     @classmethod
     def _globs(cls, value: list[str] | None) -> list[str] | None:
-        if value is not None and not all(glob and glob.isprintable() and len(glob) <= 1000 for glob in value):
-            raise ValueError("a glob is a printable text")
+        for glob in value or ():
+            if len(glob) > MOST_OF_GLOB:
+                raise ValueError(f"a glob has at most {MOST_OF_GLOB:,} characters, and one has {len(glob):,}")
+            if not (glob and glob.isprintable()):
+                raise ValueError("a glob is a printable text")
         return value
 
     @field_validator("follow")

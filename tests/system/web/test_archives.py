@@ -278,6 +278,8 @@ def test_what_containers_may_have_is_checked(admin: httpx.Client, tmp_path: Path
     for key in ("images", "users", "networks"):
         problem(admin.post("/archives", json={**new, key: [""]}), 422, "a glob is a printable text")
         problem(admin.post("/archives", json={**new, key: ["*", "!x"]}), 422, "list the allowed values")
+        long = {**new, key: ["x" * 100_000]}
+        problem(admin.post("/archives", json=long), 422, "a glob has at most 1,000 characters, and one has 100,000")
     for glob in (":", "[", "1000:", ":0", "a b", "a:b:c", "-*"):
         problem(admin.post("/archives", json={**new, "users": [glob]}), 422, "matches no user that a task may name")
     for glob in ("[", "a:b", "host"):
