@@ -4,6 +4,7 @@ an approval.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 
 import pytest
@@ -11,8 +12,8 @@ import pytest
 from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Forbidden
-from arkqueue.model import ArchiveId, BranchId, RunId, SourceFile, Workflow
-from arkqueue.queue import archives, control, guards, holds, ledger, schedules
+from arkqueue.model import ArchiveId, BranchId, PayloadKind, RunId, SourceFile, Workflow
+from arkqueue.queue import archives, control, guards, holds, ledger, schedules, submissions
 from arkqueue.queue.guards import Approver
 from arkqueue.queue.holds import How
 from arkqueue.queue.storage import files_of
@@ -375,19 +376,38 @@ def test_files_that_an_older_version_accepted_without_counting_items_stay_accept
     assert files_of(counted) != files_of(a_workflow({"tile": "foreach: [a, b, c]", "index": ""}))
 
 
-def test_no_trigger_schedule_or_branch_gets_around_the_authors(session: Session) -> None:
+def submitted(archive: AnArchive, branch: str, number: int) -> dict[str, str]:
+    """The states of the tasks of a submission to a revision of a branch."""
+    payload = submissions.Payload(PayloadKind.JSON, 2, hashlib.sha256(b"[]").hexdigest())
+    part = submissions.store_payload(archive.session, [b"[]"])
+    at = archive.revisions[branch, number]
+    made = submissions.submit(
+        archive.session, ArchiveId(archive.id), archive.name, at, payload, part, {}, sender_id=None, by="mallory", head_of=None
+    )  # fmt: skip
+    assert made is not None
+    rows = archive.sql("select name, state from task where run_id = %s and kind = 'ordinary'", made[0])
+    return {row["name"]: row["state"] for row in rows}
+
+
+def test_no_trigger_schedule_submission_or_branch_gets_around_the_authors(session: Session) -> None:
     archive = an_archive(session, branches=("main", "side"))
     archive.commit({"build": ""}, branch="main")
     archives.change_settings(session, archive.id, AUTHORS, "ann")
-    nightly = {"build": "", "nightly": 'schedule: "0 3 * * *"\non: [manual, schedule]'}
+    nightly = {
+        "build": "",
+        "nightly": 'schedule: "0 3 * * *"\non: [manual, schedule]',
+        "deposit": "on: submission",
+    }
     archive.commit(nightly, branch="main", author="mallory")
     archive.trigger(3, "nightly", branch="main")
     archive.sql("update schedule set next_at = now() - interval '1 minute'")
     schedules.fire(session)
     states = archive.states(branch="main")
     assert {states[key] for key in ("build@3", "nightly@3.2", "nightly@3.3")} == {"held"}
+    assert submitted(archive, "main", 3) == {"deposit": "held"}
     archive.commit(nightly, branch="side", author="mallory")
     assert archive.states(branch="side")["build@2"] == "held"
+    assert submitted(archive, "side", 2) == {"deposit": "held"}
     archive.trigger(2, "build", branch="main", force=True)
     assert archive.states(branch="main")["build@2.2"] == "ready", "these files were accepted"
 
