@@ -202,9 +202,8 @@ def refuse_outdated(graph: Graph, row: Any, again: Sequence[int], command: str, 
     if later := graph.rows("started_after", sources=list(again), most=MOST_NAMED + 1):
         names = ", ".join(map(task_name, later[:MOST_NAMED]))
         names += " and more" if len(later) > MOST_NAMED else ""
-        raise Conflict(
-            here, f"tasks of later revisions have started after it: {names}", "use --force if they may be out of date"
-        )
+        remedy = f"if they may be out of date: {command} --force" if command else "use --force"
+        raise Conflict(here, f"tasks of later revisions have started after it: {names}", remedy)
     refuse_overwriting(graph, here, row.branch_id, programs, GO_BACK.format(f"{command} --force"))
 
 

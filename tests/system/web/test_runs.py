@@ -521,7 +521,7 @@ def test_run_is_retried_as_far_as_it_can_be(operator: httpx.Client, session: Ses
     assert refusal == {
         "task": "papers@2/a",
         "reason": "papers@2/a: tasks of later revisions have started after it: papers@3/a",
-        "remedy": "use --force if they may be out of date",
+        "remedy": "if they may be out of date: arkqueue retry papers@2/a --force",
     }
     told = problem(operator.post(f"{run}/retry"), 409, "tasks of later revisions have started")
     assert told["remedy"] == refusal["remedy"]
