@@ -76,7 +76,9 @@ def refuse_incomplete(
     empty = {} if is_submission else _empty_lists(workflow, chosen, cause, row.branch, names)
     if left_out := [name for name in names or () if name not in chosen and name not in empty]:
         fault = f"{', '.join(left_out)}: not for {cause} runs, or not for this branch"
-        raise Conflict(here, fault, f"see `on` and `branches` of {left_out[0]}")
+        of_items = {d.name for d in workflow.tasks if d.foreach is not None and d.foreach.is_of_submission}
+        remedy = f"see `on` and `branches` of {left_out[0]}" if left_out[0] not in of_items else _submit(row)
+        raise Conflict(here, fault, remedy)
     # An old revision of a backfill may have an empty list. Its run completes at once, and the
     # backfill continues.
     if empty and not chosen and not any(foreach.is_of_run for foreach in empty.values()):
@@ -92,7 +94,14 @@ def refuse_incomplete(
         )
     if not chosen and names is None and is_asked and not is_submission:
         alone = [d.name for d in workflow.tasks if is_for(d, cause, row.branch)]
-        remedy = f"name what is to run: {', '.join(alone[:MOST_NAMED])}" if alone else "add `manual` to their `on`"
+        # A task of the items of a submission can have no other `on`.
+        own = [
+            d.foreach is not None and d.foreach.is_of_submission
+            for d in workflow.tasks
+            if d.name not in (COMMIT, REPORT)
+        ]
+        remedy = _submit(row) if own and all(own) else "add `manual` to their `on`"
+        remedy = f"name what is to run: {', '.join(alone[:MOST_NAMED])}" if alone else remedy
         raise Conflict(here, "no task of this revision runs both on commits and by hand", remedy)
     if not (chosen or empty or is_submission):
         raise Conflict(
@@ -117,6 +126,12 @@ def refuse_incomplete(
         raise _lost(graph, here, planned.lost[0], is_submission=is_submission)
     if planned.unneeded and is_asked and names is not None:
         raise _unneeded(graph, here, planned.unneeded[0])
+
+
+def _submit(row: Any) -> str:
+    """The remedy for tasks that run only on submissions. ``row``: from ``revision_at``."""
+    branch = "" if row.main else f" --branch {shlex.quote(row.branch)}"
+    return f"hand in a document: arkqueue submit {shlex.quote(row.archive)} FILE{branch}"
 
 
 def refuse_outdated(

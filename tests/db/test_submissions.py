@@ -86,8 +86,16 @@ def test_commits_and_triggers_leave_tasks_of_submissions_out(archive: AnArchive)
     archive.commit({"build": "", **DEPOSIT})
     archive.trigger(2)
     assert archive.states() == {"build@2": "ready", "build@2.2": "ready"}
-    with pytest.raises(Conflict, match="not for manual runs"):
+    with pytest.raises(Conflict, match=r"not for manual runs.*see `on` and `branches` of check"):
         archive.trigger(2, "check")
+    with pytest.raises(Conflict, match=r"not for manual runs.*hand in a document: arkqueue submit papers FILE$"):
+        archive.trigger(2, "deposit")
+    archive.commit({"deposit": "foreach: submission"})
+    with pytest.raises(Conflict, match=r"by hand. hand in a document: arkqueue submit papers FILE$"):
+        archive.trigger(3)
+    archive.commit({"deposit": "foreach: submission", "build": "on: commit"})
+    with pytest.raises(Conflict, match=r"by hand. add `manual` to their `on`$"):
+        archive.trigger(4)
 
 
 def test_a_plan_says_once_what_becomes_of_a_dependency_on_items_of_a_submission(archive: AnArchive) -> None:
