@@ -1,7 +1,7 @@
-"""The references of a JSON Schema (``$ref``): all of them stay in its file, and lead to a schema.
-Pure.
+"""The references of a JSON Schema (``$ref``): all of them stay in its file, lead to a schema, and
+do not go in a circle. Pure.
 
-A reference that leads nowhere is a fault of the committer who wrote it. Without this check, the
+A reference that leads nowhere, or in a circle, is a fault of the committer who wrote it. Without this check, the
 fault would show only when a payload comes, and would be reported to its sender.
 """
 
@@ -34,6 +34,9 @@ def faults_of_references(file: SourceFile, schema: Any) -> list[Fault]:
     if not found:
         fault = "refers to {}, which is no schema of the file; correct its name, or add it"
         found = list(islice(_broken(schema), MAX_FAULTS))
+    if not found:
+        fault = "refers to {}, which leads back to it without a step into the payload, so it has no end; remove one of these references"
+        found = list(islice(_endless(schema), MAX_FAULTS))
     if not found:
         return []
     places, root = _places(schema, {id(one.owner) for one in found}), read(file).root
@@ -81,6 +84,55 @@ def _broken(schema: Any) -> Iterator[_Reference]:
     """The references that lead to no schema, in the parts that are schemas, or to which a reference
     leads. Those inside examples and constants mean nothing.
     """
+    return (one for one, found in _followed(schema) if not isinstance(found, dict | bool))
+
+
+def _endless(schema: Any) -> Iterator[_Reference]:
+    """One reference of each circle of references. A part of the schema judges the same value as the
+    part to which its `$ref` leads, and as the parts of its `allOf`. So a circle of such steps never
+    ends. Other steps may end, and are not judged. All references lead to a schema.
+    """
+    refs = {id(one.owner): (one, found) for one, found in _followed(schema) if one.word == "$ref"}
+    done: set[int] = set()
+    for start, _ in refs.values():
+        if id(start.owner) in done:
+            continue
+        # The way to each part: the parts on it, with the reference that led there and the next steps.
+        way: list[tuple[int, _Reference | None, Iterator[tuple[_Reference | None, Any]]]] = [
+            (id(start.owner), None, _same_value(start.owner, refs))
+        ]
+        on_way = {id(start.owner): 0}
+        while way:
+            here, _, steps = way[-1]
+            by, part = next(steps, (None, None))
+            if part is None:
+                way.pop()
+                del on_way[here]
+                done.add(here)
+            elif id(part) in on_way:
+                circle = [by, *(led for _, led, _ in reversed(way[on_way[id(part)] + 1 :]))]
+                yield next(led for led in circle if led is not None)
+            elif id(part) not in done:
+                on_way[id(part)] = len(way)
+                way.append((id(part), by, _same_value(part, refs)))
+
+
+def _same_value(part: dict[str, Any], refs: dict[int, Any]) -> Iterator[tuple[_Reference | None, Any]]:
+    """The parts of a schema that judge the same value as one part, each with the reference that leads
+    there.
+    """
+    if id(part) in refs:
+        one, found = refs[id(part)]
+        if isinstance(found, dict):
+            yield one, found
+    every = part.get("allOf")
+    yield from ((None, one) for one in every if isinstance(one, dict)) if isinstance(every, list) else ()
+
+
+def _followed(schema: Any) -> Iterator[tuple[_Reference, Any]]:
+    """The references in the parts that are schemas, or to which a reference leads, each with the part
+    to which it leads (None: it leads nowhere).
+    """
     from referencing import Registry, Resource
     from referencing.exceptions import Unresolvable
     from referencing.jsonschema import DRAFT202012
@@ -101,12 +153,11 @@ def _broken(schema: Any) -> Iterator[_Reference]:
             try:
                 found = resolver.lookup(target)
             except (Unresolvable, LookupError, ValueError, TypeError):  # the library looks into lists and texts, too
-                yield _Reference(part, word, target)
+                yield _Reference(part, word, target), None
                 continue
             if isinstance(found.contents, dict | bool):
                 left.append((Resource.from_contents(found.contents, DRAFT202012), found.resolver))
-            else:
-                yield _Reference(part, word, target)
+            yield _Reference(part, word, target), found.contents
         left += ((one, resolver.in_subresource(one)) for one in resource.subresources())
 
 

@@ -99,6 +99,34 @@ def test_a_reference_to_nothing_is_a_fault_of_the_revision(schema: dict[str, Any
     assert (parsed(json.dumps(schema)).schema is None) == bool(places)
 
 
+A, B = {"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "places"),
+    [
+        ({"$ref": "#"}, ["2:10"]),
+        ({"items": A, "$defs": {"a": B, "b": A}}, ["7:12"]),
+        ({"allOf": [{"type": "array"}, {"$ref": "#"}]}, ["7:12"]),
+        ({"$defs": {"a": {"allOf": [B]}, "b": {"$anchor": "x", "allOf": [{"$ref": "#x"}]}}}, ["14:14"]),
+        ({"items": {"$ref": "#"}}, []),
+        ({"anyOf": [{"type": "string"}, {"items": {"$ref": "#"}}]}, []),
+        ({"allOf": [A, A, B], "$defs": {"a": B, "b": {"items": A}}}, []),
+        ({"not": {"$ref": "#"}}, []),  # is not judged
+    ],
+)
+def test_references_in_a_circle_are_a_fault_of_the_revision(schema: dict[str, Any], places: list[str]) -> None:
+    found = faults(json.dumps(schema, indent=1))
+    assert [fault.removeprefix("schemas/batch.json:").partition(": ")[0] for fault in found] == places, found
+    assert all("leads back to it without a step into the payload" in fault for fault in found)
+
+
+def test_a_long_circle_of_references_is_found_at_once() -> None:
+    refs = {f"d{n}": {"$ref": f"#/$defs/d{(n + 1) % 5000}"} for n in range(5000)}
+    (fault,) = faults(json.dumps({"$defs": refs}))
+    assert "remove one of these references" in fault
+
+
 @pytest.mark.parametrize(
     ("files", "said"),
     [
