@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import shlex
 import shutil
 import sys
 import tempfile
@@ -103,6 +104,9 @@ def submit(
     from arkqueue.cli.client import archive_path
     from arkqueue.names import submission_name
 
+    if "@" in archive:
+        name, _, number = archive.partition("@")
+        raise click.UsageError(f"Name the archive alone, and a revision with --revision: arkqueue submit {name} FILE --revision {number}")  # fmt: skip
     path = archive_path(archive)
     if end_upload:
         if id is None or attach or dry_run or file != "-":
@@ -139,7 +143,8 @@ def submit(
         say(f"{visible(found['full_name'])}: was handled, and {on_one_line(found['purged'])}", err=True)
     else:
         if found["run"]["state"] == "deleted":
-            fault = "was submitted before, and is deleted. Give a new submission an id of its own."
+            undelete = f"arkqueue undelete {shlex.quote(found['run']['full_name'])}"
+            fault = f"was submitted before, and is deleted. To bring it back: {undelete}. Give a new submission an id of its own."
             say(f"arkqueue: {visible(found['full_name'])}: {fault}", err=True)
         say(found["run"]["full_name"])
 

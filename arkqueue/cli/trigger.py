@@ -74,6 +74,9 @@ def trigger(
     """
     if accept and not wait:
         raise click.UsageError("--accept needs --wait.")
+    if "@" in archive:
+        name, _, number = archive.partition("@")
+        raise click.UsageError(f"Name the archive alone, and a revision with --revision: arkqueue trigger {name} --revision {number}")  # fmt: skip
     if dry_run and wait:
         raise click.UsageError("--dry-run makes no run to wait for.")
     if first is not None or last is not None:

@@ -183,3 +183,13 @@ def test_a_submission_is_judged_and_nothing_is_made(arkqueue: Cli, session: Sess
     assert archive.sql("select count(*) as n from submission")[0]["n"] == 0
     assert arkqueue(*words).out == "papers@2.2\n"
     assert arkqueue(*words, "--dry-run").out == "papers@2.2\n", "the id has its run"
+
+
+@pytest.mark.parametrize("words", [("submit", "papers@2", "-"), ("trigger", "papers@2")])
+def test_a_revision_behind_the_name_of_the_archive_is_answered_with_the_option(
+    arkqueue: Cli, words: tuple[str, ...]
+) -> None:
+    done = arkqueue(*words)
+    assert done.code == 2
+    file = " FILE" if words[0] == "submit" else ""
+    assert f"revision with --revision: arkqueue {words[0]} papers{file} --revision 2" in " ".join(done.err.split())

@@ -50,7 +50,10 @@ def test_a_batch_is_submitted_right_after_the_commit_of_its_workflow(
     assert f"{papers.name}@2 " not in listed
     shared("delete", name)
     gone = shared("submit", papers.name, batch, "--id", "May 7")
-    fault = "was submitted before, and is deleted. Give a new submission an id of its own."
+    undelete = f"arkqueue undelete {papers.name}@2.2"
+    fault = (
+        f"was submitted before, and is deleted. To bring it back: {undelete}. Give a new submission an id of its own."
+    )
     assert (gone.out, gone.err) == (f"{papers.name}@2.2\n", f"arkqueue: {name}: {fault}\n")
 
 
