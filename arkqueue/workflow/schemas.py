@@ -35,7 +35,9 @@ LONGEST_VALUE: Final = 60
 """The most characters of the payload's value that a fault repeats."""
 MOST_ALTERNATIVES: Final = 3
 """The most alternatives for which a fault says what they lack."""
-TOO_DEEP: Final = "the schema, or the payload, is nested too deeply, or the schema refers to itself without an end"
+TOO_DEEP: Final = "the schema is nested too deeply"
+ENDLESS: Final = "the schema refers to itself without an end, or is nested too deeply; a committer of the archive has to correct it, not the sender"
+"""The fault of a payload if its schema is too deep. Documents cannot be: they are nested at most `MAX_DEPTH` deep."""
 
 
 _Place: TypeAlias = tuple[str | int, ...]
@@ -144,7 +146,7 @@ def misfits(value: Any, schema: Any) -> Iterator[Misfit]:
                 return
             yield Misfit(place, _told(_path(place), said))
     except RecursionError:
-        yield Misfit(None, TOO_DEEP)
+        yield Misfit(None, ENDLESS)
     except Unresolvable as why:
         yield Misfit(None, f"the schema refers to {shown(str(why.ref))}, which is not in it")
     except exceptions.UnknownType as why:

@@ -12,6 +12,7 @@ import pytest
 from arkqueue.model import PayloadKind, SourceFile, Workflow
 from arkqueue.workflow import parse, schemas
 from arkqueue.workflow.document import document
+from arkqueue.workflow.nodes import MAX_DEPTH
 from arkqueue.workflow.payload import judge
 from arkqueue.workflow.schemas import MOST_MISFITS
 from arkqueue.workflow.source import MAX_BYTES
@@ -301,7 +302,16 @@ def test_a_reference_is_never_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_refers_to_itself_without_an_end_is_told() -> None:
-    assert "refers to itself without an end" in misfits([1], {"$ref": "#"})[0]
+    """No document is nested so deeply that this could be the sender's fault."""
+    for schema in ({"$ref": "#"}, {"not": {"$ref": "#"}}):
+        (said,) = misfits([1], schema)
+        assert said.startswith("the schema refers to itself without an end")
+        assert said.endswith("a committer of the archive has to correct it, not the sender")
+    value: Any = 1
+    for _ in range(MAX_DEPTH):
+        value = [value]
+    deep = {"items": {"anyOf": [{"type": "integer"}, {"allOf": [{"$ref": "#"}]}]}}
+    assert misfits(value, deep) == []
 
 
 @pytest.mark.full
