@@ -11,8 +11,9 @@ Everything is judged before anything changes: a part is refused as a whole. A la
 several transactions (`portions`), and the first task itself comes back in the last one. So no task
 of the part runs before all of it waits. The items of a long list come back in the last few. They do
 not depend on each other, so an item may run before the last items are back. If the command ends
-early, the part waits, and the same command, given again, completes it. Once some items are back, it
-is refused while they run. If the run was canceled or deleted meanwhile, nothing waits.
+early, the part waits, and the same command, given again, completes it. If some items are back and
+run by then, it brings back only the others. If the run was canceled or deleted meanwhile, nothing
+waits.
 """
 
 from __future__ import annotations
@@ -174,6 +175,8 @@ def _starts(graph: Graph, run: int, name: str, item: str | None, here: str) -> t
         remedy = f"Did you mean {near[0]}?" if near else f"It has: {has}." if known else ""
         raise NotFound(here, f"has no task {shortened(name, LONGEST_SHOWN)!r}", remedy)
     refuse_implicit(graph, rows[0], "retried")
+    if item is None and rows[0].item:
+        rows = _not_reached(graph, run, name, rows) or rows
     _refuse_running(graph, here, rows)
     ended = [row for row in rows if row.state in SETTLED or row.state == State.DEFERRED]
     if not ended:
@@ -185,6 +188,21 @@ def _starts(graph: Graph, run: int, name: str, item: str | None, here: str) -> t
     refused = {task: Refused(task, why) for task, why in blocked(graph, ended).items()}
     done = Done(tasks=[row.id for row in ended if row.id not in refused], refused=list(refused.values()))
     return done.unless_refused().tasks, done.refused
+
+
+def _not_reached(graph: Graph, run: int, name: str, rows: Sequence[Any]) -> list[Any]:
+    """The items of a list that an earlier, interrupted command has not brought back, if others that
+    it brought back run by now. Everything behind these items waits for them.
+    """
+    if not any(f"{row.note} ".startswith(f"--from {name} ") for row in graph.rows("last_retry_from", run=run)):
+        return []
+    settled = [row.id for row in rows if row.state in SETTLED]
+    left = {*graph.ids("waited_for_in_vain", tasks=settled)}
+    members, _ = _behind(graph, run, settled, None)
+    states = (
+        {row.state for row in graph.rows("lock_tasks", tasks=[*members, *(row.id for row in rows)])} if left else ()
+    )
+    return [row for row in rows if row.id in left] if State.RUNNING in states else []
 
 
 def _gates_and_behind(

@@ -156,6 +156,12 @@ from task t join edge e on e.target = t.id and e.kind = 'depends' and not e.cros
 where t.run_id = %(run)s and not t.deleted and not (t.state = 'skipped' and t.root_id is null)
   and (%(item)s::text is null or t.item = %(item)s and t.kind = 'ordinary');
 
+-- name: waited_for_in_vain
+-- Those of some settled tasks for which another task of their run still waits: a retry with --from
+-- was interrupted before it reached them.
+select distinct e.source from edge e join task t on t.id = e.target
+where e.source = any(%(tasks)s) and not e.met and not e.crossing and e.kind = 'depends' and t.state in ('waiting', 'held');
+
 -- part: lost_once
 -- Whether the command of a task is meant to run once and was lost: nobody knows whether it has done
 -- its work.

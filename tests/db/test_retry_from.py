@@ -540,13 +540,15 @@ def test_a_long_list_comes_back_though_its_first_items_run_before_its_last_are_b
 
 
 @pytest.mark.parametrize("back", [1, 2])
+@pytest.mark.parametrize("runs", ["fetch", "store", ""])
 def test_a_list_that_breaks_off_among_its_first_items_is_completed_by_the_command_given_again(
-    archive: AnArchive, monkeypatch: pytest.MonkeyPatch, back: int
+    archive: AnArchive, monkeypatch: pytest.MonkeyPatch, back: int, runs: str
 ) -> None:
-    """Refused only while an item runs that is back; not once it has ended."""
+    """It brings back the other items alone while those that are back run, or what follows them."""
     listed = "foreach: [x, y, z]"
     archive.commit({"fetch": listed, "store": f"{listed}\ndepends: [fetch]", "index": "depends: [fetch]"})
-    archive.run(*(f"{name}/{key}@2" for name in ("fetch", "store") for key in "xyz"), "index@2")
+    every = [f"{name}/{key}@2" for name in ("fetch", "store") for key in "xyz"]
+    archive.run(*every, "index@2")
     claims: list[Any] = []
 
     def break_off() -> None:
@@ -563,13 +565,29 @@ def test_a_list_that_breaks_off_among_its_first_items_is_completed_by_the_comman
         1,
         ["arkqueue retry papers@2 --from fetch"],
     )
-    with pytest.raises(Conflict, match=r"running: papers@2/fetch/x.*Wait until they have ended, or cancel them"):
-        retry_from(archive, "fetch")
-    for claim in claims:
+    for claim in claims if runs != "fetch" else []:
         archive.record(claim.attempt, End.EXITED, 0)
-    assert retry_from(archive, "fetch").left == 0
-    archive.run(*(f"{name}/{key}@2" for name in ("fetch", "store") for key in "xyz"), "index@2")
+    running = [*claims, *archive.claim_some(100)] if runs else []
+    done = retry_from(archive, "fetch")
+    assert done.left == 0
+    again = [f"fetch/{key}" for key in "xyz"[back if runs else 0 :]]
+    assert [name for name in names(archive, done.tasks) if name.startswith("fetch")] == again
+    for claim in running:
+        if archive.sql("select id from attempt where id = %s and ended_at is null", claim.attempt):
+            archive.record(claim.attempt, End.EXITED, 0)
+    while claims := archive.claim_some(100):
+        for claim in claims:
+            archive.record(claim.attempt, End.EXITED, 0)
     assert set(archive.states().values()) == {"completed"}
+
+
+def test_while_an_item_runs_its_list_is_run_again_by_no_other_command(archive: AnArchive) -> None:
+    archive.commit({"fetch": "foreach: [x, y]", "index": "depends: [fetch]"})
+    archive.run("fetch/x@2", "fetch/y@2", "index@2")
+    retry_from(archive, "fetch")
+    archive.run("fetch/x@2")
+    archive.claim("fetch/y@2")
+    refused(archive, "running: papers@2/fetch/y. Wait until they have ended, or cancel them", "fetch")
 
 
 @pytest.mark.parametrize("of_item", [False, True])
