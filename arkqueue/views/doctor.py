@@ -39,6 +39,7 @@ REPORT_IT = "Report it as a bug of arkqueue, with these rows."
 AGAIN = "Cancel it (arkqueue cancel), then retry it (arkqueue retry): its edges are evaluated again."
 OF_GATE = "A gate cannot be canceled. Run a task that it waits for again (arkqueue retry RUN --from TASK; one item of a list: arkqueue retry 'RUN/*/KEY' --from TASK): the edges of that task are evaluated again."
 """The remedy for a gate, where that of other tasks is to cancel and retry them."""
+INTERRUPTED = "If arkqueue explain says that a retry with --from was interrupted, repeat that command. Otherwise: "
 LOCKED = "In a transaction that locks the archive's row (select … for no key update)"
 
 
@@ -110,8 +111,8 @@ CHECKS = (
     Check("doctor_unmet", f"{LOCKED}, set task.unmet to the number that the rows show; if that is 0, cancel and retry the task.", of_gate=f"{LOCKED}, set task.unmet to the number that the rows show; if that is 0: {OF_GATE}"),
     Check("doctor_reports", f"{LOCKED}, set task.unmet to the number that the rows show."),
     Check("doctor_waiting", AGAIN, of_gate=OF_GATE),
-    Check("doctor_met", AGAIN, of_gate=OF_GATE),
-    Check("doctor_skips", "Skip it (arkqueue skip), or retry what it needs (arkqueue retry)."),
+    Check("doctor_met", INTERRUPTED + AGAIN, of_gate=INTERRUPTED + OF_GATE),
+    Check("doctor_skips", f"{INTERRUPTED}Skip it (arkqueue skip), or retry what it needs (arkqueue retry)."),
     Check("doctor_roots", f"{LOCKED}, set task.root_id to null and task.waived to true: then it can be retried by itself."),
     Check("doctor_blocks", f"{LOCKED}, set task.blocks to 0, 1 or 2 (nothing, completion, all), and cancel and retry what waits for it."),
     Check("doctor_running", "Restart the task manager that ran it. If that does not help, set attempt.lease_until to the past: then the attempt counts as lost, and the task runs again."),

@@ -21,6 +21,7 @@ from arkqueue.queue.done import MOST_TASKS, Done
 from arkqueue.queue.graph import Graph
 from arkqueue.queue.guards import Approver
 from arkqueue.views import runs, tasks
+from arkqueue.views.doctor import examine
 from arkqueue.views.explain import explain
 from tests.builders import NOTHING, PROCESS, AnArchive, a_revision, an_archive
 from tests.db.test_races import Connect, one_after_the_other
@@ -565,6 +566,9 @@ def test_a_list_that_breaks_off_among_its_first_items_is_completed_by_the_comman
         1,
         ["arkqueue retry papers@2 --from fetch"],
     )
+    broken = examine(archive.session).findings
+    assert {finding.check for finding in broken} == {"met"}
+    assert all("a retry with --from was interrupted, repeat that command" in finding.remedy for finding in broken)
     for claim in claims if runs != "fetch" else []:
         archive.record(claim.attempt, End.EXITED, 0)
     running = [*claims, *archive.claim_some(100)] if runs else []
