@@ -864,8 +864,8 @@ order by run.id desc;
 
 -- name: for_submissions
 -- The tasks for submissions at the head of a branch (by default the main branch), with the globs of
--- their branches, and the path of the schema of payloads.
-select b.name as branch, w.schema->>'path' as schema, coalesce(t.names, '{}') as names, coalesce(t.globs, '[]') as globs
+-- their branches, the path of the schema of payloads, and whether there are tasks that run by hand.
+select exists (select from jsonb_array_elements(w.tasks) d where d->'on' is null or d->'on' ? 'manual') as may_be_triggered, b.name as branch, w.schema->>'path' as schema, coalesce(t.names, '{}') as names, coalesce(t.globs, '[]') as globs
 from branch b join revision r on r.id = b.head_id join workflow w on w.id = r.workflow_id
 cross join lateral (
     select array_agg(d->>'name' order by at) as names, jsonb_agg(coalesce(d->'branches', '[]') order by at) as globs

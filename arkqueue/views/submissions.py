@@ -63,11 +63,13 @@ def submission_of(session: Session, run: RunId, name: str, note: str = "") -> Su
 @dataclass(frozen=True, slots=True)
 class ForSubmissions:
     """The part of a branch's newest revision for submissions. ``tasks``: their names. ``schema``:
-    the file that judges payloads; empty: none.
+    the file that judges payloads; empty: none. ``may_be_triggered``: True if the revision has tasks
+    that run by hand.
     """
 
     tasks: list[str]
     schema: str
+    may_be_triggered: bool = False
 
 
 def for_submissions(session: Session, archive: ArchiveId, branch: str | None) -> ForSubmissions:
@@ -80,7 +82,7 @@ def for_submissions(session: Session, archive: ArchiveId, branch: str | None) ->
             for name, globs in zip(row.names, row.globs, strict=True)
             if matches_branch(tuple(globs), row.branch)
         ]
-        return ForSubmissions(tasks, row.schema or "")
+        return ForSubmissions(tasks, row.schema or "", row.may_be_triggered)
     return ForSubmissions([], "")
 
 

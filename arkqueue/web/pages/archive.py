@@ -115,7 +115,7 @@ def archive(visitor: Visitor, request: Request, name: str, named: str | None) ->
         return Shown("archive.html", _nothing_yet(visitor, view))
     label = branch_name(name, named)
     if (form := asked(request, "format")) == "svg":
-        return badge(caller, id, branch, label)
+        return badge(caller, id, branch, label, view.held)
     if form == "atom":
         return feed(request, caller, id, branch, label, view.created_at)
     if "format" not in request.query_params and (clean := _clean(request)) is not None:
@@ -145,6 +145,7 @@ def _branch_shown(
             all_names=asked(request, "gone") == "yes",
         )
     newest = _newest_of_commits(shown) if is_newest else None
+    submissions = for_submissions(session, id, named)
     lines = [Line(None, [row]) for row in grid.rows] if wanted.address else _lines(request, grid.rows, needing)
     return {
         "archive": view,
@@ -179,7 +180,8 @@ def _branch_shown(
         "failures": failures.newest[: MOST_TOLD - (faulty is not None)],
         "failed": failures.count + (faulty is not None),
         "elsewhere": failures_elsewhere(session, id, branch, MOST_TOLD) if len(present) > 1 else [],
-        "takes_submissions": view.removed_at is None and bool(for_submissions(session, id, named).tasks),
+        "takes_submissions": view.removed_at is None and bool(submissions.tasks),
+        "may_trigger": submissions.may_be_triggered,
         "backfills": [in_public(one) if visitor.is_anybody else one for one in backfills(session, id, MOST_BACKFILLS)],
         "rare": _rare(visitor, view, failures.count),
         **_coming(visitor, name, branch if [run.baseline for run in shown] == [True] and not wanted.address else None),

@@ -24,9 +24,9 @@ WIDTH = 6.6
 COLOURS = {"failed": "#b3261e", "completed": "#1f7a44", "processing": "#1f5fbf", "reporting": "#1f5fbf", "held": "#8a5a00"}  # fmt: skip
 
 
-def badge(caller: Caller, archive: ArchiveId, branch: BranchId, label: str) -> Response:
+def badge(caller: Caller, archive: ArchiveId, branch: BranchId, label: str, held: int) -> Response:
     """The state of the newest commit of a branch, or the number of failures that need somebody. The
-    badge is never greener than the worst part.
+    badge is never greener than the worst part. ``held``: the number of held tasks of the archive.
     """
     failed = unhandled_failures(caller.session, archive, branch, 0).count
     failed += faulty_at_head(caller.session, branch) is not None
@@ -36,6 +36,8 @@ def badge(caller: Caller, archive: ArchiveId, branch: BranchId, label: str) -> R
         state, words = "failed", f"{failed:,} failure{'s' if failed > 1 else ''}"
     elif newest and not newest[0].baseline:
         state, words = str(newest[0].state), f"{newest[0].rev} {newest[0].state}"
+    if held and state in ("", RunState.COMPLETED):
+        state, words = "held", f"{held:,} held"
     left, right = (round(len(text) * WIDTH) + 12 for text in (label, words))
     names = {"label": label, "words": words, "left": left, "width": left + right, "colour": COLOURS.get(state, "#6f7681")}  # fmt: skip
     return _answer("badge.svg", names, "image/svg+xml")

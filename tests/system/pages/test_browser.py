@@ -404,6 +404,32 @@ def test_what_was_put_into_a_form_is_there_again_after_the_sign_in_that_it_neede
 
 
 @pytest.mark.full
+def test_a_button_that_is_pressed_while_the_page_changes_gets_its_click(opened: Opened, archive: AnArchive) -> None:
+    page, beside = opened("/papers@3"), opened("/papers@3")
+    page.get_by_role("button", name="Cancel").first.hover()
+    page.evaluate("pressed = document.querySelector('main [data-verb=cancel]')")
+    page.mouse.down()
+    archive.run("index@3")
+    expect(beside.locator("main")).to_contain_text("2 tasks wait.")
+    assert page.evaluate("pressed.isConnected")
+    page.mouse.up()
+    expect(page.locator("h1")).to_contain_text("Cancel")
+
+
+@pytest.mark.full
+def test_a_key_retries_nothing_but_the_task_at_hand(opened: Opened, archive: AnArchive) -> None:
+    page = opened("/papers@2")
+    page.locator('main table a[href="/papers@2/pdf"]').first.focus()
+    page.keyboard.press("r")
+    expect(page.locator(".outdated")).to_have_text("Nothing of this line can be retried.")
+    assert archive.state("index@2") == "failed"
+    page.locator('main table a[href="/papers@2/index"]').first.focus()
+    page.keyboard.press("r")
+    expect(page.locator("main .scroll table").first).to_contain_text("ready")
+    assert archive.state("index@2") == "ready"
+
+
+@pytest.mark.full
 def test_everything_is_read_and_done_without_javascript(opened: Opened, archive: AnArchive) -> None:
     page = opened("/papers@2/index", java_script_enabled=False)
     page.get_by_role("button", name="Retry").click()

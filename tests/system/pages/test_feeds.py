@@ -10,12 +10,13 @@ import pytest
 
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
-from arkqueue.queue import claim
+from arkqueue.model import RunId
+from arkqueue.queue import claim, holds
 from arkqueue.queue.tokens import Scope
 from arkqueue.web import create_app, run_api
 from tests.builders import HOST, PROCESS, AnArchive, an_archive
 from tests.db.test_notifications import set_receivers
-from tests.system.pages.conftest import HOSTILE, Visitors
+from tests.system.pages.conftest import HOSTILE, Visitors, said
 from tests.system.web.conftest import PLAIN
 
 ATOM = "{http://www.w3.org/2005/Atom}"
@@ -47,6 +48,10 @@ def test_a_badge_is_never_greener_than_its_worst_part(reader: httpx.Client, arch
     assert badge(reader) == "papers: 1 failure"
     archive.skip("b@2")
     assert badge(reader) == "papers: 3 completed"
+    archive.trigger(3, "a")
+    holds.hold_run(archive.session, RunId(archive.run_id(3, 2)), "ann")
+    assert badge(reader) == "papers: 1 held"
+    assert "1 task is held." in said(reader.get("/papers"))
 
 
 @pytest.mark.usefixtures("archive")

@@ -23,7 +23,7 @@ from arkqueue.runtime.shares import Shares
 from arkqueue.web import create_app, run_api
 from arkqueue.web.pages import submitting
 from arkqueue.workflow import parse
-from tests.builders import AnArchive, an_archive
+from tests.builders import AnArchive, an_archive, faulty
 from tests.system.pages.conftest import Visitors, form_of
 from tests.system.pages.conftest import said as words
 from tests.system.web.conftest import PLAIN
@@ -438,3 +438,17 @@ def test_what_no_page_carries_is_chosen_again_and_is_what_was_shown(visitor: Vis
     assert press_below(browser, page, ("a.txt", b"one\ntwo"), *scans).headers["location"] == "/papers@2.2"
     assert sorted(stored().values()) == [b"x", b"y"]
     assert payload(archive) == b"one\ntwo"
+
+
+def test_an_archive_whose_tasks_run_for_submissions_alone_offers_no_trigger(
+    visitor: Visitors, session: Session
+) -> None:
+    archive, operator = an_archive(session, tasks=judged()), visitor(Scope.OPERATE)
+    shown = operator.get("/papers")
+    assert re.search(r'<a class="b do" href="/-/submit/papers">Submit</a>', shown.text)
+    assert "/-/trigger" not in shown.text
+    assert "Its tasks run when somebody submits a document; a commit runs none of them." in words(shown)
+    archive.commit({"check": "on: submission", "pdf": ""})
+    assert re.search(r'<a class="b do" href="/-/trigger[^"]*">Trigger</a>', operator.get("/papers").text)
+    archive.commit(faulty())
+    assert "/-/trigger" not in operator.get("/papers").text

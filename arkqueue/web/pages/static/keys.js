@@ -123,8 +123,11 @@ function linkAt([run, column]) {
 
 // What failed in the cell at hand is retried; in a grid that is never the whole archive.
 function retry() {
-  const at = document.activeElement, button = at?.closest("td, li")?.querySelector("[data-verb=retry]"), foot = document.querySelector(".grid") && document.querySelector(".foot");
-  if (button || !foot) return (button ?? document.querySelector(".head [data-verb=retry]:not(.rare *)"))?.click();
+  const at = document.activeElement, foot = document.querySelector(".grid") && document.querySelector(".foot");
+  const line = at?.closest(foot ? "td, li" : "tr, li"), button = line?.querySelector("[data-verb=retry]");
+  if (button) return button.click();
+  if (!foot && line) return write(document.querySelector(".outdated"), "Nothing of this line can be retried.");
+  if (!foot) return document.querySelector(".head [data-verb=retry]:not(.rare *)")?.click();
   const link = cellOf(at), failed = link?.querySelector(".s.failed");
   if (!link) foot.querySelector(".shape").replaceChildren();
   foot.classList.add("shown");
@@ -219,9 +222,20 @@ addEventListener("keydown", (event) => {
 const PATIENCE = 45_000; // milliseconds: the server says something each 15 s
 let isAsking = false, isStale = false, isWaiting = false, rested = 0, later = 0, served = document.querySelector("main").innerHTML;
 
+// A button that is replaced while it is pressed gets no click. The click comes after the release.
+let isPressed = false;
+addEventListener("pointerdown", ({ target }) => { isPressed = target.closest?.("a, button, summary, label") != null; }, true);
+for (const end of ["pointerup", "pointercancel"]) addEventListener(end, () => setTimeout(released), true);
+addEventListener("blur", released);
+
+function released() {
+  isPressed = false;
+  if (isStale) refresh();
+}
+
 async function refresh() {
   isStale = true;
-  if (isAsking || document.hidden || mustWait()) return;
+  if (isAsking || isPressed || document.hidden || mustWait()) return;
   const began = performance.now();
   clearTimeout(later);
   if (began < rested) return void (later = setTimeout(refresh, rested - began));
@@ -356,7 +370,7 @@ function put(fresh) {
   const main = document.querySelector("main"), next = fresh.querySelector("main");
   if (!next) return;
   if (served === next.innerHTML) return void (main.dataset.asOf = next.dataset.asOf ?? "");
-  if (mustWait()) return void (isStale = true);
+  if (isPressed || mustWait()) return void (isStale = true);
   const state = stateOf(), before = inputs(), field = document.activeElement;
   const typed = fields().includes(field) && [nameOf(field), field.type === "text" || field.type === "search" ? [field.selectionStart, field.selectionEnd] : null];
   main.innerHTML = served = next.innerHTML;
