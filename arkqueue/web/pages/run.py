@@ -5,18 +5,19 @@ commit. A long list is shown as numbers first, and its items in one state on dem
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from starlette.requests import Request
 
 from arkqueue.archives.changed import ChangedFiles, changed_files
-from arkqueue.model import RunId, TaskKind
+from arkqueue.model import RunId, TaskId, TaskKind
 from arkqueue.names import EVERY_TASK, Name, task_in_run
 from arkqueue.queue.many import COMES_BACK
 from arkqueue.states import MOVES, SETTLED, Event, RunState, State
 from arkqueue.views.archives import removal_of
+from arkqueue.views.explain import explain
 from arkqueue.views.graph import graph, unmet_pairs
 from arkqueue.views.items import ListView, deleted_items, page_of_items
 from arkqueue.views.lists import Listed, Numbers, listed, lists_of, numbers_of
@@ -37,6 +38,7 @@ from arkqueue.web.pages.approving import (
 from arkqueue.web.pages.drawing import MOST_DRAWN, Picture, drawn
 from arkqueue.web.pages.folding import folded
 from arkqueue.web.pages.grid import words_of
+from arkqueue.web.pages.helping import nearest, remedies_of
 from arkqueue.web.pages.task_rows import rows_of
 from arkqueue.web.pages.visitor import Visitor
 
@@ -62,6 +64,7 @@ def run(visitor: Visitor, request: Request, id: RunId) -> Shown:
     with visitor.caller.session.snapshot() as moment:  # so that its parts agree
         view, names = _run(replace(visitor, caller=replace(visitor.caller, session=moment)), request, id)
     session, configuration = visitor.caller.session, visitor.caller.configuration
+    names |= _obstacle(visitor, view, names)
     changes = changed_files(session, configuration, id, MOST_FILES) if not view.baseline else None
     # The fault may contain a path of the server.
     if changes and changes.fault and visitor.is_anybody:
@@ -110,6 +113,30 @@ def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict
         "_refused": ({} if is_over else refused_on_run(visitor, id))
         | refused_deletion(visitor, barred, id if is_long else None, last),
     }
+
+
+def _obstacle(visitor: Visitor, view: RunDetail, names: Mapping[str, object]) -> dict[str, object]:
+    """Why nothing of a run goes on although it needs no retry and no release itself: the first task
+    that waits, with the sentences of `explain` and the buttons that help.
+    """
+    goes_on = (State.RUNNING, State.READY, State.DEFERRED)
+    lists: Any = names["lists"]
+    is_over = (
+        view.settled_at is not None
+        or view.state is RunState.DELETED
+        or view.faults
+        or view.planned is not None
+        or names["_removal"]
+    )
+    needs_a_person = names["_needs_retry"] or names["_needs_release"]
+    is_busy = any(task.state in goes_on for task in view.tasks) or _number(lists, *goes_on)
+    first = next((task for task in view.tasks if task.state is State.WAITING and task.kind is TaskKind.ORDINARY), None)
+    if is_over or needs_a_person or is_busy or first is None:
+        return {"_obstacle": None, "_remedies": []}
+    caller = visitor.caller
+    told = explain(caller.session, TaskId(first.id), brief=visitor.is_anybody, seen=caller.archives())
+    remedies, _ = nearest(remedies_of(told.commands, first.full_name))
+    return {"_obstacle": (first, told.reasons), "_remedies": remedies}
 
 
 def _needs_retry(view: RunDetail, lists: Sequence[ListView]) -> bool:

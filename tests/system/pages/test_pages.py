@@ -841,6 +841,26 @@ def test_the_box_of_a_list_counts_the_rejected_items_as_failed(operator: httpx.C
     assert "3 items · 2 failed" in operator.get("/papers@3").text
 
 
+def test_a_run_that_does_not_go_on_says_why_and_offers_what_helps(operator: httpx.Client, session: Session) -> None:
+    archive = an_archive(session)
+    for _ in range(2):
+        archive.commit({"index": "", "upload": "depends: [index, PREV]", "mail": "depends: [upload]"})
+    archive.run("index@2")
+    assert "which failed" not in said(operator.get("/papers@3"))
+    archive.fail("upload@2")
+    assert "which failed" not in said(operator.get("/papers@3")), "index can run"
+    archive.run("index@3")
+    shown = operator.get("/papers@3")
+    assert "upload : It waits for papers@2/upload, which failed" in said(shown)
+    button = (
+        r'name="name" value="papers@2/upload"><input [^>]*name="verb" value="retry">.*?<button class="b cut-short do"'
+    )
+    assert re.search(button, shown.text, re.S)
+    press(operator, "/papers@3", "papers@2/upload", "retry")
+    assert archive.state("upload@2") == "ready"
+    assert "which failed" not in said(operator.get("/papers@2"))
+
+
 def test_a_run_whose_tasks_are_all_held_offers_no_hold(operator: httpx.Client, archive: AnArchive) -> None:
     archive.commit({"upload": "hold: true", "check": ""})
     assert 'value="hold"' in operator.get("/papers@3").text
