@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, NamedTuple, NewType
+from typing import Any, Final, NamedTuple, NewType
 
 from arkqueue.archive_settings import ArchiveSettings, read_settings
 from arkqueue.text import name_visible, on_one_line
@@ -647,6 +647,14 @@ class Schema:
 
     path: str
     content: Any
+
+
+ASSUMED_GONE: Final = "assumed to be gone"
+"""The message of a lost attempt whose process a person has confirmed to be gone. `` by `` and the
+person follow.
+"""
+CANCELED_BY: Final = "canceled by "
+"""The fault of a backfill that a person has canceled. The person follows."""
 
 
 class End(StrEnum):

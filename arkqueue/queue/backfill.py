@@ -27,7 +27,7 @@ from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.errors import ArkqueueError, Conflict, DatabaseUnavailable, Forbidden, Invalid, NotFound
-from arkqueue.model import ArchiveId, BranchId, Foreach, Item, RunId, Trigger
+from arkqueue.model import CANCELED_BY, ArchiveId, BranchId, Foreach, Item, RunId, Trigger
 from arkqueue.names import backfill_command, backfill_name, name_of
 from arkqueue.queue import control
 from arkqueue.queue.changes import BRIEF, TOO_LONG, change, change_in_turn
@@ -349,7 +349,7 @@ def cancel(session: Session, backfill: int, by: str, approver: Approver | None =
         # Runs that were planned since the command began are canceled, too.
         open_runs[:] = graph.rows("open_runs_of_backfill", backfill=backfill)
         if _planned_on(graph, backfill):
-            graph.do("go_on_filling", backfill=backfill, next=None, fault=f"canceled by {by}")
+            graph.do("go_on_filling", backfill=backfill, next=None, fault=f"{CANCELED_BY}{by}")
         elif not open_runs:
             raise Conflict(_name(fill), "has nothing left to cancel")
         return _remember(graph, fill, by, "cancel", NOTE if _is_large(open_runs) else "")[0]

@@ -19,6 +19,7 @@ from typing import Any
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, DatabaseUnavailable
 from arkqueue.model import (
+    ASSUMED_GONE,
     PRIORITY,
     RETRY_AFTER,
     AttemptId,
@@ -192,7 +193,7 @@ def _end_each(
 
 def presume_gone(graph: Graph, attempt: AttemptId, by: str) -> list[int]:
     """End an attempt that was asked to stop, because a person confirms that its process is gone (``cancel --assume-gone``)."""
-    outcome = Outcome(attempt, End.LOST, message=f"assumed to be gone by {by}")
+    outcome = Outcome(attempt, End.LOST, message=f"{ASSUMED_GONE} by {by}")
     (row,) = graph.rows("lock_attempts", attempts=[attempt], archives=graph.archives, badly=[attempt])
     return list(_record(graph, [(outcome, row)]))
 

@@ -116,5 +116,5 @@ def superseders(
 
 def is_superseded(here: str, row: Any) -> Conflict:
     """The refusal of a task that a row of ``superseders`` supersedes."""
-    fault = f"{row.name} is superseded by {row.by} of revision {row.number}"
+    fault = f"{row.name} is superseded by {row.later} of revision {row.number}"
     return Conflict(here, fault, "use --force, or start it at the newest revision")

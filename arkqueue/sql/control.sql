@@ -375,7 +375,7 @@ order by c.highest_number desc, c.highest_run desc, c.name limit %(most)s;
 -- Later tasks whose `cancels` have fired and that cancel tasks of these names and items at a place
 -- (design 5.11). `cause`: the trigger of a run that is to be made at this place; null: the run
 -- exists.
-select n.name, n.item, f.number, f.run, f.name as by
+select n.name, n.item, f.number, f.run, f.name as later
 from unnest(%(names)s::text[], %(items)s::text[], %(attempts)s::int[]) n(name, item, attempts)
 join task f on f.branch_id = %(branch)s and f.fired and (f.number, f.run) > (%(number)s, %(run)s) and f.run_id <> all(array(select run_id from purging))
 join definition d on d.id = f.definition_id

@@ -106,8 +106,8 @@ class PausedLockView:
     resume: str
 
     def __str__(self) -> str:
-        why = f": {self.reason}" if self.reason else ""
-        return f"paused since {self.at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC by {self.by}{why}"
+        by, why = f" by {self.by}" if self.by else "", f": {self.reason}" if self.reason else ""
+        return f"paused since {self.at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC{by}{why}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +117,10 @@ class HoldView:
     at: datetime
     by: str
     reason: str
+
+    def __str__(self) -> str:
+        by = f"by {self.by}" if self.by else f"since {self.at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+        return f"on hold {by}{f': {self.reason}' if self.reason else ''}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,8 +178,9 @@ class ArchiveView:
 
 
 def in_public(view: ArchiveView) -> ArchiveView:
-    """An archive for a visitor who has not signed in: without its repository, its settings, and the
-    texts of faults, which may name paths and servers.
+    """An archive for a visitor who has not signed in: without its repository, its settings, the texts
+    of faults, which may name paths and servers, and the commands that help. The session of such a
+    visitor leaves out persons and reasons (`PublicSession`).
     """
     return replace(
         view,
@@ -189,6 +194,8 @@ def in_public(view: ArchiveView) -> ArchiveView:
         release="",
         remedy="",
         holds=[],
+        paused=view.paused and replace(view.paused, resume=""),
+        paused_locks=[replace(lock, resume="") for lock in view.paused_locks],
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
-from arkqueue.model import ArchiveId
+from arkqueue.model import CANCELED_BY, ArchiveId
 from arkqueue.names import backfill_name, name_of
 from arkqueue.views.archives import remedy
 from arkqueue.views.rows import view_of
@@ -80,9 +80,10 @@ V = TypeVar("V", bound=BackfillView)
 
 def in_public(view: V) -> V:
     """A backfill for a visitor who has not signed in: without the faults of its repository, which
-    may name paths and servers.
+    may name paths and servers, and without the person who canceled it.
     """
-    return replace(view, waits=None if view.waits is None else "its archive cannot be read for now")
+    fault = "canceled" if view.fault and view.fault.startswith(CANCELED_BY) else view.fault
+    return replace(view, fault=fault, waits=None if view.waits is None else "its archive cannot be read for now")
 
 
 def backfills(session: Session, archive: ArchiveId, most: int = MOST_LISTED) -> list[BackfillView]:

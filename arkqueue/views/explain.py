@@ -148,12 +148,16 @@ def explain(
     session: Session, task: TaskId, *, brief: bool = False, seen: Sequence[ArchiveId] | None = ()
 ) -> Explanation:
     """Explain a task's state. ``brief``: for a visitor who has not signed in: without the hosts
-    that could run it, and their faults (decision 28). ``seen``: the archives whose tasks may be
+    that could run it, and their faults (decision 28). This visitor may use no command, so the answer
+    names none. ``seen``: the archives whose tasks may be
     named as holders of a lock, beside those of the task's own archive; None: all.
     """
     # One snapshot: a dependency may complete while its edges are read.
     with session.snapshot() as moment:
-        return _explain(moment, task, seen, brief=brief)
+        found = _explain(moment, task, seen, brief=brief)
+    if not brief:
+        return found
+    return replace(found, commands=[], reasons=[replace(reason, commands=[]) for reason in found.reasons])
 
 
 def _explain(session: Session, task: TaskId, seen: Sequence[ArchiveId] | None, *, brief: bool = False) -> Explanation:

@@ -132,6 +132,13 @@ class Status:
     slots: int | None
 
 
+def in_public(need: Need) -> Need:
+    """A need for a visitor who has not signed in: without the remedy, which only others may use. A
+    lock keeps its verb, by which a page knows that it is a lock.
+    """
+    return replace(need, verb=need.verb if need.verb == RESUME_LOCK else "", or_verb="", command="")
+
+
 def status(
     session: Session,
     names: Sequence[str] | None,
@@ -278,8 +285,7 @@ def _of_archive(archive: ArchiveView) -> list[Need]:
     elif archive.trouble:
         needs.append(_need("failed", archive.name, archive.trouble, "sync"))
     if archive.hold is not None:
-        why = f": {archive.hold.reason}" if archive.hold.reason else ""
-        needs.append(_need("held", archive.name, f"on hold by {archive.hold.by}{why}", "unhold"))
+        needs.append(_need("held", archive.name, str(archive.hold), "unhold"))
     if archive.paused is not None and not archive.paused.with_all:
         needs.append(_need("held", archive.name, str(archive.paused), "resume"))
     # The locks of the installation are no needs of an archive.
@@ -345,7 +351,8 @@ def _held_together(one: HeldTogether, *, is_late: bool) -> Need:
     of them.
     """
     tasks = "1 task is" if one.tasks == 1 else f"{one.tasks:,} tasks are"
-    text = f"{tasks} held by {one.by}{f': {one.reason}' if one.reason else ''}" + LATER * is_late
+    by, why = f" by {one.by}" if one.by else "", f": {one.reason}" if one.reason else ""
+    text = f"{tasks} held{by}{why}" + LATER * is_late
     of_backfill = "@" in one.full_name  # it is meant to run at old revisions
     force, skip = is_late and of_backfill, is_late and not of_backfill
     text += ", so this waives the outdated tasks, and releases the rest" * skip

@@ -95,7 +95,7 @@ def late_release(session: Session, row: Any) -> str:
         _asked_for_superseders(row), ("started_after", {"sources": [row.id], "most": 1})
     )
     for one in superseders:
-        return f"it is superseded by {one.by} of revision {one.number}"
+        return f"it is superseded by {one.later} of revision {one.number}"
     after = started or (_completed_after(session, [row], 1) if row.kind == TaskKind.ORDINARY else [])
     return f"later revisions have already run ({task_name(after[0])})" if after else ""
 

@@ -295,7 +295,8 @@ def _lacks_room(lock: Any) -> bool:
 def lock_paused(subject: str, lock: Any, called: str) -> Reason:
     """The reason that a lock is paused. ``called``: its name with the name of its archive."""
     why = f": {lock.pause_reason}" if lock.pause_reason else ""
-    text = f"{subject} waits for the lock {called}, which is paused{since(lock.paused_at)} by {lock.paused_by}{why}."
+    by = f" by {lock.paused_by}" if lock.paused_by else ""
+    text = f"{subject} waits for the lock {called}, which is paused{since(lock.paused_at)}{by}{why}."
     return Reason(kind=Why.LOCK_PAUSED, text=text, commands=[command("resume --lock", called)])
 
 
@@ -702,12 +703,14 @@ def released(row: Any) -> list[Reason]:
     if row.released_at is None:
         return []
     said = f": {' '.join(row.released_note.split())}" if row.released_note else ""
-    return [Reason(kind=Why.RELEASED, text=f"{row.released_by} released it{at(row.released_at)}{said}.")]
+    how = f"{row.released_by} released it" if row.released_by else "It was released"
+    return [Reason(kind=Why.RELEASED, text=f"{how}{at(row.released_at)}{said}.")]
 
 
 def _by_whom(how: str, by: str, when: datetime, note: str) -> str:
     said = f" ({' '.join(note.split())})" if note else ""
-    return f"{how}by {by}{since(when)}{said}"
+    parts = (how.strip(), f"by {by}" if by else "", since(when).strip())
+    return " ".join(part for part in parts if part) + said
 
 
 def doing(row: Any) -> str:
@@ -757,7 +760,8 @@ def about_to_be_canceled(session: Session, row: Any) -> list[Reason]:
         return []
     soon = "It does not start any more, and is canceled within a moment: so many tasks are canceled that it takes several steps."
     for end in session.rows("about_to_end", task=row.id):
-        return [Reason(kind=Why.CANCELED, text=f"It is canceled by {end.by}. {soon}")]
+        by = f" by {end.by}" if end.by else ""
+        return [Reason(kind=Why.CANCELED, text=f"It is canceled{by}. {soon}")]
     for found in session.rows("still_to_supersede", tasks=[row.id]):
         canceler = task_names(session, [found.canceler]).get(found.canceler, PURGED)
         return [Reason(kind=Why.SUPERSEDED, text=f"It is superseded by {canceler}. {soon}", tasks=[canceler])]

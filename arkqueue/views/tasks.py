@@ -486,7 +486,8 @@ def _why(row: Any, root: str | None, superseded_by: str | None, awaits: str) -> 
             also += f", and waits for {awaits}" if awaits else ""
             if row.hold_id in HELD_WITHOUT_ENTRY:
                 return f"by {HELD_WITHOUT_ENTRY[row.hold_id]}{also}"
-            return f"by {row.held_by}{also}: {row.held_note}" if row.held_note else f"by {row.held_by}{also}"
+            by = f"by {row.held_by}" if row.held_by else ""  # empty for a visitor who has not signed in
+            return f"{by}{also}{f': {row.held_note}' if row.held_note else ''}".removeprefix(",").strip()
         case State.RUNNING if row.stop:
             return f"stopping: superseded by {superseded_by}" if superseded_by else f"stopping: {row.stop}{by}"
         case State.RUNNING if row.polls:

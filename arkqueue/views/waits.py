@@ -19,6 +19,7 @@ from arkqueue.names import run_name
 from arkqueue.states import State
 from arkqueue.views import reasons
 from arkqueue.views.naming import task_name
+from arkqueue.views.public import PublicSession
 from arkqueue.views.reasons import MOST_ITEMS, Around, Reason, Why
 from arkqueue.views.tasks import Behind, TaskView, behind_skipped, rows_of
 
@@ -72,14 +73,16 @@ def waits_of(session: Session, archives: Sequence[ArchiveId]) -> dict[int, list[
 def alone(session: Session, tasks: Sequence[int], seen: Sequence[ArchiveId] | None = ()) -> dict[int, str]:
     """The reason of each of some tasks that does not wait for another task, in the words of
     ``explain`` after the task's name, for a paused lock with the command that helps. Left out are
-    tasks that are about to start, or wait for another task. ``seen``: as in `Around`.
+    tasks that are about to start, or wait for another task. ``seen``: as in `Around`. A visitor who
+    has not signed in gets no command.
     """
     found, rows = {}, rows_of(session, list(tasks)) if tasks else []
     around = Around(session, [row.id for row in rows], seen)
     for row in rows:
         cause, subject = "ready" if row.state == State.READY else "locks", _label(row)
         for reason in _alone(session, cause, row, around):
-            remedy = f"; to resume it: {reason.commands[0]}" if reason.kind is Why.LOCK_PAUSED else ""
+            is_told = reason.kind is Why.LOCK_PAUSED and not isinstance(session, PublicSession)
+            remedy = f"; to resume it: {reason.commands[0]}" if is_told else ""
             found[row.id] = reason.text.removeprefix(subject).strip().removesuffix(".") + remedy
     return found
 

@@ -415,7 +415,12 @@ def says_of(task: TaskView, known: _Known) -> str:
     if gone := known.superseded.get(name):
         sentence += f" It superseded {_listed([one.full_name for one in gone])}."
     if note := known.notes.get(task.id):
-        sentence += f" Noted by {note.by} {age_of(note.at, 'ago')}: {note.text}"
+        said = (
+            f"Noted by {note.by} {age_of(note.at, 'ago')}: {note.text}"
+            if note.by
+            else f"Noted {age_of(note.at, 'ago')}."
+        )
+        sentence += f" {said}"
     return sentence
 
 

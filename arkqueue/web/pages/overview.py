@@ -13,10 +13,20 @@ from starlette.requests import Request
 from arkqueue.model import ArchiveId, Trigger
 from arkqueue.names import page_path
 from arkqueue.states import OPEN, RunState, State
-from arkqueue.views.archives import ArchiveView, archives, in_public, in_short
+from arkqueue.views.archives import ArchiveView, archives, in_short
+from arkqueue.views.archives import in_public as archive_in_public
 from arkqueue.views.attention import recent_runs
 from arkqueue.views.installation import STEP, About, Depth, measure, queue_depth
-from arkqueue.views.needs import MOST_ARCHIVES, RESUME_LOCK, Fault, Others, faults_of_installation, needs_of, waiting_in
+from arkqueue.views.needs import (
+    MOST_ARCHIVES,
+    RESUME_LOCK,
+    Fault,
+    Others,
+    faults_of_installation,
+    in_public,
+    needs_of,
+    waiting_in,
+)
 from arkqueue.views.runs import RunInShort
 from arkqueue.views.waits import Wait, waits_of
 from arkqueue.web.pages.answer import Shown, in_markup, run_words, shape_of
@@ -74,7 +84,7 @@ def overview(visitor: Visitor, request: Request) -> Shown:
     number = int(asked) if asked.isdecimal() and len(asked) < 7 else 1
     named, bad = [*known][(number - 1) * PAGE : number * PAGE], [name for name, one in known.items() if one.needs]
     found = archives(caller.session, [*named, *bad[:MOST_ARCHIVES]])
-    found = [in_public(one) for one in found] if visitor.is_anybody else found
+    found = [archive_in_public(one) for one in found] if visitor.is_anybody else found
     on_page = [one for one in found if one.name in named]
     recent = recent_runs(caller.session, [ArchiveId(a.id) for a in on_page], STRIP)
     # Numbers of the installation, for visitors who may see all of it.
@@ -88,13 +98,14 @@ def overview(visitor: Visitor, request: Request) -> Shown:
         depths = [*depths, Depth(datetime.now(UTC), ready, running or 0)]
     waiting = waiting_in(numbers) if numbers else None
     needs = needs_of(caller.session, covered, found, bad)
+    lines = [in_public(one) for one in needs.lines] if visitor.is_anybody else needs.lines
     return Shown(
         "overview.html",
         {
-            "needs": needs.lines,
+            "needs": lines,
             "others": needs.others,
             "total": needs.count + len(faults),
-            "_refused": refused_needs(visitor, needs.lines),
+            "_refused": refused_needs(visitor, lines),
             "_others": links_of(needs.others),
             "_buttons": BUTTONS,
             "_resume_lock": RESUME_LOCK,

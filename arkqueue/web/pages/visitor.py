@@ -24,6 +24,7 @@ from arkqueue.db.session import Session
 from arkqueue.queue import sign_ins, tokens
 from arkqueue.queue.sign_ins import BROWSER, Person
 from arkqueue.queue.tokens import Scope, Token
+from arkqueue.views.public import in_public
 from arkqueue.web.access import Caller, admit
 from arkqueue.web.hosts import check_host
 from arkqueue.web.problems import Refused
@@ -100,7 +101,8 @@ def visitor_of(request: Request) -> Visitor:
         if token is not None:
             return _visitor(request, token, _key_of(secret))
     if public := request.app.state.configuration.public:
-        return _visitor(request, Token(ANYBODY, "anybody", Scope.READ, list(public), _EVER, None, []), "")
+        visitor = _visitor(request, Token(ANYBODY, "anybody", Scope.READ, list(public), _EVER, None, []), "")
+        return replace(visitor, caller=replace(visitor.caller, session=in_public(session)))
     raise SignInNeeded
 
 

@@ -157,7 +157,7 @@ def test_an_archive_is_paused_held_triggered_and_taken_back(operator: httpx.Clie
     assert ": the disk" in said(operator.get("/papers"))
     assert press(operator, "/papers", "papers", "resume").status_code == 303
     assert press(operator, "/papers", "papers", "hold", "Friday").status_code == 303
-    assert "On hold by operate test: Friday" in said(operator.get("/papers"))
+    assert "It is on hold by operate test: Friday" in said(operator.get("/papers"))
     assert press(operator, "/papers", "papers", "unhold").status_code == 303
     assert press(operator, "/papers", "papers", "release").status_code == 303
     triggered = press(operator, "/papers", "papers", "trigger", "index")
