@@ -145,11 +145,19 @@ def refused_deletion(
 class OfGrid:
     """The refused buttons of a grid. ``cells``: the tasks whose retry is refused. ``runs``: the runs
     whose release is refused. ``archive``: the verbs that are refused for the whole archive.
+    ``held``: the number of held tasks of the archive whose release is refused, if they were judged.
     """
 
     cells: Mapping[int, Refusal] = field(default_factory=dict)
     runs: Mapping[int, Refusal] = field(default_factory=dict)
     archive: Mapping[str, Refusal] = field(default_factory=dict)
+    held: int = 0
+
+    def releasable(self, held: int) -> int:
+        """The number of tasks that a release of the archive would release, of its ``held`` tasks. If
+        the whole release is refused, all of them: that button is disabled.
+        """
+        return held if "release" in self.archive else held - self.held
 
     @property
     def why(self) -> str:
@@ -174,7 +182,8 @@ def refused_in_grid(visitor: Visitor, archive: ArchiveView, rows: Sequence[Row])
     refused = refusals_for(visitor, {*cells, *(row.id for row in held), *chain.from_iterable(whole.values())})
     of_runs = {run: why for run in runs if (why := _why_none([row.id for row in held if row.run_id == run], refused))}
     verbs = {verb: why for verb, tasks in whole.items() if (why := _why_none(tasks, refused))}
-    return OfGrid({cell: refused[cell] for cell in cells if cell in refused}, of_runs, verbs)
+    kept = sum(task in refused for task in whole.get("release", ()))
+    return OfGrid({cell: refused[cell] for cell in cells if cell in refused}, of_runs, verbs, kept)
 
 
 def refused_needs(visitor: Visitor, needs: Sequence[Need]) -> list[Refusal | None]:

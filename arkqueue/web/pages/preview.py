@@ -53,6 +53,8 @@ OF_A_TASK: Final = {
     "restart": "It is stopped, and starts again.",
 }
 """The meaning of the verbs of `QUESTIONS` that have other words for a single task."""
+IF_REFUSED: Final = {"release": "Its held tasks may start, except for those that stay held."}
+"""The meaning of a verb that is refused for some of the tasks."""
 WAIVED: Final = "waived"
 """The word for a failure that keeps its state, and after which other tasks may go on."""
 _OF_A_DELETION: Final = ("delete", "undelete")
@@ -128,6 +130,7 @@ def preview(caller: Caller, name: str, verb: str, how: Meant, back: str, do: Cal
     if verb not in QUESTIONS:
         raise NotFound(f"the action {verb!r}", "does not exist on this page", "Open the page again.")
     run, of = _concerned(caller, name, verb)
+    question = (_is_task(name) and OF_A_TASK.get(verb)) or QUESTIONS[verb]
     kind = Consequence("deleted", 0, [], thing="item") if verb == "delete" else None
     done, found, is_all, states = _rehearsed(caller, of, run, do, kind)
     return Shown(
@@ -139,7 +142,7 @@ def preview(caller: Caller, name: str, verb: str, how: Meant, back: str, do: Cal
             "verb": verb,
             "words": _BEFORE[verb][0],
             "yes": _BEFORE[verb][1],
-            "question": (_is_task(name) and OF_A_TASK.get(verb)) or QUESTIONS[verb],
+            "question": IF_REFUSED.get(verb, question) if done.refused else question,
             "consequences": found,
             "refused": refused_tasks(caller, done),
             "count": len(done.refused),

@@ -17,7 +17,7 @@ from arkqueue.queue.tokens import Scope
 from arkqueue.views.explain import explain
 from arkqueue.web.pages import approving
 from tests.builders import AnArchive, an_archive
-from tests.system.pages.conftest import Visitors, form_of, press, said
+from tests.system.pages.conftest import Visitors, first, form_of, press, said
 from tests.system.pages.test_verbs import verbs
 
 PAGES = ("/", "/papers@2", "/papers@2/publish")
@@ -105,6 +105,13 @@ def test_no_button_of_a_grid_leads_to_a_refusal(
     guard(archive)
     shown = operator.get("/papers")
     assert SENT.findall(shown.text) == ["release"]  # of the archive: publish stays held
+    assert ">Release 1</button>" in shown.text
+    refused = said(first(operator, "papers", "release"))
+    assert "Its held tasks may start, except for those that stay held. What would change 1 task would be" in refused
+    assert "1 task would stay as it is" in refused
+    approver = _as(visitor(), session)
+    assert ">Release 2</button>" in approver.get("/papers").text
+    assert "Its held tasks may start, approval steps too." in said(first(approver, "papers", "release"))
     assert re.search(r"<button [^>]*disabled[^>]*>Retry</button>", shown.text)
     assert re.search(r"<button [^>]*disabled[^>]*>Release</button>", shown.text)
     assert "What is disabled here is guarded by require-approval: ask somebody with a token of scope approve." in said(
