@@ -365,7 +365,7 @@ def test_an_archive_is_added_and_removed(admin: httpx.Client, tmp_path: Path) ->
     subprocess.run(["svnadmin", "create", str(tmp_path / "repository")], check=True)
     added = send(admin, "add-archive", name="thesis", url=str(tmp_path / "repository"), process="yes")
     assert added.headers["location"] == "/thesis"
-    assert "first run" in said(admin.get("/thesis"))
+    assert "No task runs on commits yet: write a workflow file." in said(admin.get("/thesis"))
     again = send(admin, "remove-archive", name="thesis", text="thesi")
     assert "was not confirmed: “thesi” is not the name of this archive. Write thesis" in said(again, 422)
     assert 'action="/-/act/remove-archive"' in again.text

@@ -932,3 +932,8 @@ def test_changed_files_with_hostile_names_are_only_text_and_unreadable_ones_are_
     text = said(operator.get("/maps@2"))
     assert f"Changed cannot be read {repository.path}: " in text
     assert "0 files" not in text
+
+
+def test_an_archive_without_a_revision_has_a_page_for_an_operator(operator: httpx.Client, session: Session) -> None:
+    an_archive(session, "empty", branches=())
+    assert "No task runs on commits yet" in said(operator.get("/empty"))
