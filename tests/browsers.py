@@ -5,8 +5,9 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Error, Page, Response, sync_playwright
 
 from tests.requirements import missing
 
@@ -15,6 +16,26 @@ PROGRAMS = "chromium-headless-shell", "chromium"
 in a third of the processor time.
 """
 OPTIONS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+
+
+CHANGED = "net::ERR_NETWORK_CHANGED"
+"""The error with which Chromium gives up every request when the host gets or loses a network
+interface. The engines of other tests add and remove some at any moment.
+"""
+_goto = Page.goto
+
+
+def _goto_all_the_same(page: Page, url: str, **options: Any) -> Response | None:
+    for _ in range(9):
+        try:
+            return _goto(page, url, **options)
+        except Error as error:
+            if CHANGED not in error.message:
+                raise
+    return _goto(page, url, **options)
+
+
+Page.goto = _goto_all_the_same  # type: ignore[assignment,method-assign]
 
 
 def program() -> str | None:

@@ -20,7 +20,7 @@ from arkqueue.queue import claim, control, deletion, sign_ins
 from arkqueue.queue.tokens import Scope
 from arkqueue.web import ApiServer, create_app, live, run_api
 from arkqueue.web.pages.visitor import COOKIE
-from tests.browsers import a_browser
+from tests.browsers import CHANGED, a_browser
 from tests.builders import AnArchive, a_gateway, a_workflow, an_archive
 from tests.system.pages.conftest import HOSTILE, HOSTILE_ITEM, a_token
 from tests.system.waking import waking_session
@@ -68,7 +68,7 @@ def opened(browser: Browser, server: ApiServer, session: Session) -> Iterator[Op
         contexts.append(context)
         page = context.new_page()
         if not expects_errors:  # a page that is not there is told there, too
-            page.on("console", lambda message: said.append(message.text))
+            page.on("console", lambda message: None if CHANGED in message.text else said.append(message.text))
         page.on("pageerror", lambda error: said.append(str(error)))
         page.goto(f"/-/sign-in?code={sign_ins.code(session, token)}")
         page.goto(address)
