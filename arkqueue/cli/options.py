@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shlex
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -42,3 +43,13 @@ dry_run = click.option(
     "--dry-run", is_flag=True, help="Change nothing; show what would be done and what would be refused."
 )
 database = click.option("--database", metavar="URI", help="A PostgreSQL to use instead of the embedded one.")
+
+
+def refuse_revision(archive: str, command: str) -> None:
+    """Raise `click.UsageError` if the name of an archive has a revision, which is an option. ``command``:
+    the command without its options, with ``{}`` for the archive.
+    """
+    name, at, revision = archive.partition("@")
+    if at:
+        remedy = f"arkqueue {command.format(shlex.quote(name))} --revision {shlex.quote(revision)}"
+        raise click.UsageError(f"Name the archive alone, and a revision with --revision: {remedy}")

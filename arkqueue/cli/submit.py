@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from arkqueue.cli.options import as_json, calls_server
+from arkqueue.cli.options import as_json, calls_server, refuse_revision
 from arkqueue.cli.output import print_json, say
 from arkqueue.cli.proposal import say_proposal
 from arkqueue.model import LONGEST_PAYLOAD, PayloadKind
@@ -104,9 +104,7 @@ def submit(
     from arkqueue.cli.client import archive_path
     from arkqueue.names import submission_name
 
-    if "@" in archive:
-        name, _, number = archive.partition("@")
-        raise click.UsageError(f"Name the archive alone, and a revision with --revision: arkqueue submit {name} FILE --revision {number}")  # fmt: skip
+    refuse_revision(archive, "submit {} FILE")
     path = archive_path(archive)
     if end_upload:
         if id is None or attach or dry_run or file != "-":

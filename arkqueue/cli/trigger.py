@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from arkqueue.cli.options import as_json, calls_server
+from arkqueue.cli.options import as_json, calls_server, refuse_revision
 from arkqueue.cli.output import print_json, say
 from arkqueue.cli.proposal import say_proposal
 
@@ -74,9 +74,7 @@ def trigger(
     """
     if accept and not wait:
         raise click.UsageError("--accept needs --wait.")
-    if "@" in archive:
-        name, _, number = archive.partition("@")
-        raise click.UsageError(f"Name the archive alone, and a revision with --revision: arkqueue trigger {name} --revision {number}")  # fmt: skip
+    refuse_revision(archive, "trigger {}")
     if dry_run and wait:
         raise click.UsageError("--dry-run makes no run to wait for.")
     if first is not None or last is not None:

@@ -33,7 +33,7 @@ from arkqueue.queue.graph import Graph
 from arkqueue.queue.storage import files_of
 
 NO_FILES: Final = files_of(Workflow())
-"""The digest of a revision without workflow files. Whoever adds the first files has written them."""
+"""The digest of a revision without workflow files. The author of the first files has written them all."""
 _EMAIL = re.compile(r"<([^<>]+)>\s*$")
 
 

@@ -22,7 +22,7 @@ from arkqueue.queue import ending, schedules
 from arkqueue.queue.changes import change
 from arkqueue.queue.graph import Graph
 from arkqueue.queue.guards import WorkflowGuard
-from arkqueue.queue.storage import Branch, Content, Head, ahead_of, new_ids, read, write
+from arkqueue.queue.storage import Branch, Content, Head, ahead_of, files_of, new_ids, read, write
 
 __all__ = [
     "MOST_GENERATIONS",
@@ -180,9 +180,7 @@ def begin(graph: Graph, archive: int, starts: Sequence[tuple[Branch, Entry]]) ->
     for branch, entry in starts:
         draft = Draft(branch.id, branch.name, Known(), ids)
         (generation,) = generations([entry.revision], 0, None)
-        foreign = False
-        if authors:
-            foreign = WorkflowGuard(authors, head.accepted, is_clean=True).refuses_baseline(entry.workflow)
+        foreign = bool(authors) and files_of(entry.workflow) != head.accepted
         heads.append(Head(branch.id, draft.append_baseline(entry, None, generation, is_foreign=foreign), branch.head))
         drafts.append(draft)
     write(graph, archive, drafts, content, heads)

@@ -154,14 +154,15 @@ with held as materialized (
   where t.id = any(%(tasks)s) and w.files is distinct from b.accepted_files
 ), changed as materialized (
   select h.id, array_agg(distinct coalesce(e.author, c.author)) as authors
-  from held h join revision of on of.id = h.id join branch b on b.id = of.branch_id cross join lateral (select b.id, b.archive_id) b_of
+  from held h join revision of on of.id = h.id join branch b on b.id = of.branch_id
   cross join lateral ({part changes_of_files}) c
   left join lateral (
     select e.author
     from branch o join revision same on same.branch_id = o.id and same.name collate "C" = c.name and same.is_foreign
-    cross join lateral (select same.branch_id, same.number) of cross join lateral (select o.accepted_files) b
-    cross join lateral ({part changes_of_files}) e
-    where o.archive_id = b_of.archive_id and o.id <> b_of.id) e on true
+    cross join lateral (
+        select there.author from (select same.branch_id, same.number) of cross join (select o.accepted_files) b
+        cross join lateral ({part changes_of_files}) there) e
+    where o.archive_id = b.archive_id and o.id <> b.id) e on true
   group by h.id
 )
 select t.id, t.number, t.run, t.name, t.item, t.kind = 'report' and not t.program as is_empty_report, t.hold_id, t.release_id, a.name as archive, b.name as branch, b.main, r.author, d.author as definer, c.authors as changers,

@@ -149,8 +149,8 @@ def explain(
 ) -> Explanation:
     """Explain a task's state. ``brief``: for a visitor who has not signed in: without the hosts
     that could run it, and their faults (decision 28). This visitor may use no command, so the answer
-    names none. ``seen``: the archives whose tasks may be
-    named as holders of a lock, beside those of the task's own archive; None: all.
+    names none. ``seen``: the archives whose tasks may be named as holders of a lock, beside those of
+    the task's own archive; None: all.
     """
     # One snapshot: a dependency may complete while its edges are read.
     with session.snapshot() as moment:

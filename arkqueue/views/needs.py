@@ -54,8 +54,8 @@ RESUME_LOCK: Final = "resume --lock"
 class Need:
     """An archive, lock, run or task that needs a person. ``verb``: the verb of the remedy, for
     ``name``, with ``--force`` if ``force`` and ``--skip-outdated`` if ``skip_outdated``;
-    `RESUME_LOCK` for a lock; empty: a person has to read more first. ``or_verb``: another verb that may help instead; its form asks for more.
-    ``command``: the command line.
+    `RESUME_LOCK` for a lock; empty: a person has to read more first. ``or_verb``: another verb that
+    may help instead; its form asks for more. ``command``: the command line.
 
     ``tasks``: the ids of the tasks that a guard may protect from the remedy. ``count``: the number of
     tasks, runs or backfills for which it stands. ``query``: the query of the page that lists them.

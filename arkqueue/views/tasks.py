@@ -158,7 +158,8 @@ class TaskDetail(TaskView):
 
     ``item_body``: its item; None: it has no list. ``item_text``: the item as JSON, as its task gets
     it, with all digits of its numbers. ``deferred_at``: the first time that it ended with exit code
-    75 since a person last retried it. ``deadline_at``: the time until which it may stay deferred. ``expected``: its expected start and end, if known.
+    75 since a person last retried it. ``deadline_at``: the time until which it may stay deferred.
+    ``expected``: its expected start and end, if known.
     ``retry_count``: the number of retries by persons; ``attempts`` are its executions.
     """
 

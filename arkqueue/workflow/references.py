@@ -1,8 +1,8 @@
 """The references of a JSON Schema (``$ref``): all of them stay in its file, lead to a schema, and
 do not go in a circle. Pure.
 
-A reference that leads nowhere, or in a circle, is a fault of the committer who wrote it. Without this check, the
-fault would show only when a payload comes, and would be reported to its sender.
+A reference that leads nowhere, or in a circle, is a fault of the committer who wrote it. Without this
+check, the fault would show only when a payload comes, and would be reported to its sender.
 """
 
 from __future__ import annotations

@@ -515,13 +515,21 @@ def test_nothing_of_a_large_part_starts_before_all_of_it_waits(
     archive.run("a@2", "b@2", "c@2", "d@2")
 
 
+def steps_that_have_run(archive: AnArchive, keys: str) -> list[str]:
+    """Two steps over one list, and a task that needs all of the first; all have completed. Returns the
+    names of the steps' tasks.
+    """
+    listed = f"foreach: [{', '.join(keys)}]"
+    archive.commit({"fetch": listed, "store": f"{listed}\ndepends: [fetch]", "index": "depends: [fetch]"})
+    steps = [f"{name}/{key}@2" for name in ("fetch", "store") for key in keys]
+    archive.run(*steps, "index@2")
+    return steps
+
+
 def test_a_long_list_comes_back_though_its_first_items_run_before_its_last_are_back(
     archive: AnArchive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listed = "foreach: [x, y, z, p]"
-    archive.commit({"fetch": listed, "store": f"{listed}\ndepends: [fetch]", "index": "depends: [fetch]"})
-    first = [f"{name}/{key}@2" for name in ("fetch", "store") for key in "xyzp"]
-    archive.run(*first, "index@2")
+    first = steps_that_have_run(archive, "xyzp")
     claimed: list[str] = []
 
     def run_all() -> None:
@@ -546,10 +554,7 @@ def test_a_list_that_breaks_off_among_its_first_items_is_completed_by_the_comman
     archive: AnArchive, monkeypatch: pytest.MonkeyPatch, back: int, runs: str
 ) -> None:
     """It brings back the other items alone while those that are back run, or what follows them."""
-    listed = "foreach: [x, y, z]"
-    archive.commit({"fetch": listed, "store": f"{listed}\ndepends: [fetch]", "index": "depends: [fetch]"})
-    every = [f"{name}/{key}@2" for name in ("fetch", "store") for key in "xyz"]
-    archive.run(*every, "index@2")
+    steps_that_have_run(archive, "xyz")
     claims: list[Any] = []
 
     def break_off() -> None:

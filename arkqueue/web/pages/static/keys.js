@@ -65,12 +65,12 @@ function pathOf(link) {
 function curve(source, target, zero, end) {
   const a = source.getBoundingClientRect(), b = target.getBoundingClientRect();
   const [y, z] = [a.top + a.height / 2 - zero.top, b.top + b.height / 2 - zero.top];
-  const is_next = target.closest("td").cellIndex - source.closest("td").cellIndex === 1;
-  if (Math.abs(y - z) < 2 && is_next) return `M${a.right - zero.left} ${y}H${b.left - zero.left}`;
+  const isNext = target.closest("td").cellIndex - source.closest("td").cellIndex === 1;
+  if (Math.abs(y - z) < 2 && isNext) return `M${a.right - zero.left} ${y}H${b.left - zero.left}`;
   if (Math.abs(a.left - b.left) < 2) return `M${a.left - zero.left} ${y}H${Math.min(Math.max(a.left - 5, end + 2), a.right) - zero.left}V${z}H${a.left - zero.left}`;
   const middle = b.left - zero.left - 8, [from, out] = a.right < b.left ? [a.right, 4] : [a.left, -4];
   const row = source.closest("tr").getBoundingClientRect(), past = (z < y ? row.top : row.bottom) - zero.top;
-  return `M${from - zero.left} ${y}${is_next ? "" : `h${out}V${past}`}H${middle}V${z}H${b.left - zero.left}`;
+  return `M${from - zero.left} ${y}${isNext ? "" : `h${out}V${past}`}H${middle}V${z}H${b.left - zero.left}`;
 }
 
 function draw(svg, edges) {
@@ -121,7 +121,7 @@ function linkAt([run, column]) {
   return row?.cells[column]?.querySelector("a");
 }
 
-// What failed in the cell at hand is retried; in a grid that is never the whole archive.
+// What failed in the cell or line at hand is retried: from there, never the whole archive or run.
 function retry() {
   const at = document.activeElement, foot = document.querySelector(".grid") && document.querySelector(".foot");
   const line = at?.closest(foot ? "td, li" : "tr, li"), button = line?.querySelector("[data-verb=retry]");
