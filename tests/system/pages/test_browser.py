@@ -381,6 +381,8 @@ def test_what_was_put_into_a_form_is_there_again_after_the_sign_in_that_it_neede
     opened: Opened, archive: AnArchive, session: Session
 ) -> None:
     page = opened("/papers@3")
+    page.route("**/-/live*", lambda _: None)  # or the connection, made anew, asks for the sign-in before the form does
+    page.reload()
     _, secret = a_token(session, Scope.OPERATE)
 
     def send(reason: str) -> None:
@@ -401,6 +403,26 @@ def test_what_was_put_into_a_form_is_there_again_after_the_sign_in_that_it_neede
     page.reload()
     expect(page.get_by_placeholder("Why?").locator("visible=true")).to_have_count(0)
     assert page.evaluate("sessionStorage.getItem('sent')") is None, "it was sent"
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("archive")
+def test_what_was_typed_is_there_again_after_the_sign_in_that_an_open_page_asked_for(
+    opened: Opened, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "HEARTBEAT", 0.05)
+    page = opened("/-/trigger?of=papers")
+    page.get_by_text("Over old revisions").click()
+    field = page.get_by_label("Last revision")
+    field.fill("2")
+    field.blur()
+    _, secret = a_token(session, Scope.ADMIN)
+    (signed_in,) = [cookie["value"] for cookie in page.context.cookies() if cookie["name"] == COOKIE]
+    sign_ins.sign_out(session, signed_in)
+    expect(page.locator("h1")).to_have_text("Sign in")
+    page.get_by_label("Token").fill(secret)
+    page.get_by_role("button", name="Sign in").click()
+    expect(field.locator("visible=true")).to_have_value("2")
 
 
 @pytest.mark.full

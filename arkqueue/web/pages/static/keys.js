@@ -248,7 +248,10 @@ async function refresh() {
   } catch {
     answer = null;
   }
-  if (answer?.redirected) return location.reload();
+  if (answer?.redirected) {
+    keep();
+    return location.reload();
+  }
   const now = performance.now();
   isAsking = false;
   rested = now + Math.min(3 * (now - began), 2000);
@@ -342,7 +345,7 @@ function goOnTyping(name, caret) {
   if (caret) field?.setSelectionRange(...caret);
 }
 
-// A form that is sent after the session has ended leads to the sign-in, and from there back to its page: what was put into it is there again.
+// When the session has ended, a form that is sent, or a page that asks for its newest state, leads to the sign-in, and from there back to its page: what was put into it is there again.
 const PLACE = location.pathname + location.search, isSignIn = location.pathname === "/-/sign-in";
 const sent = isSignIn ? null : JSON.parse(sessionStorage.getItem("sent"));
 
@@ -356,14 +359,17 @@ function fillInSent() {
 }
 
 if (isSignIn && sessionStorage.getItem("sent")) sessionStorage.setItem("sent", JSON.stringify({ ...JSON.parse(sessionStorage.getItem("sent")), hasSignedIn: true }));
-addEventListener("submit", (event) => {
-  if (isSignIn || event.target.method !== "post") return;
+addEventListener("submit", ({ target }) => {
+  if (!isSignIn && target.method === "post") keep();
+});
+
+function keep() {
   try {
     sessionStorage.setItem("sent", JSON.stringify({ place: PLACE, inputs: [...inputs()] }));
   } catch {
     sessionStorage.removeItem("sent"); // a document that is too long for the browser to keep
   }
-});
+}
 fillInSent();
 
 function put(fresh) {
