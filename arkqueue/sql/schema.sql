@@ -891,6 +891,8 @@ create table deed (
 create index deed_task on deed (task_id) where task_id is not null;
 create index deed_run on deed (run_id) where run_id is not null;
 create index deed_archive on deed (archive_id, id) where archive_id is not null;
+-- Finds the runs that a `retry --from` ran again.
+create index deed_retry_from on deed (run_id) where run_id is not null and task_id is null and verb = 'retry' and note ~ '(^| )--from ';
 
 -- Runs that have changed since notifications about them were last decided, in archives with
 -- receivers; run 0 stands for the archive itself. Rows are only added and deleted, so no change of

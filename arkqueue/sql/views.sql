@@ -684,6 +684,27 @@ order by d.id desc limit %(most)s;
 -- The options of the newest `retry --from` of a run.
 select note from deed where run_id = %(run)s and task_id is null and verb = 'retry' and note ~ '(^| )--from ' order by id desc limit 1;
 
+-- name: interrupted_retries
+-- The runs with tasks that wait in vain for a task that a `retry --from` names and has not brought back
+-- (queue/redo.py: that task comes back last). The newest run comes first. `note`: the options of the
+-- command. Only branches with such retries have their open tasks read.
+with retried as materialized (
+    select distinct on (run_id, substring(note from '(?:^| )--from (\S+)')) run_id, note, substring(note from '(?:^| )--from (\S+)') as task
+    from deed where run_id is not null and task_id is null and verb = 'retry' and note ~ '(^| )--from '
+    order by run_id, substring(note from '(?:^| )--from (\S+)'), id desc),
+open as materialized (
+    select distinct t.run_id from task t
+    where t.settled_at is null and t.unmet > 0 and t.kind <> 'report'
+      and t.branch_id = any(array(select distinct run.branch_id from retried join run on run.id = retried.run_id)))
+select a.name as archive, b.name as branch, b.main, run.number, run.run, retried.note
+from retried join open on open.run_id = retried.run_id join run on run.id = retried.run_id
+join archive a on a.id = run.archive_id join branch b on b.id = run.branch_id
+where run.deleted_at is null and a.removed_at is null and (%(archives)s::bigint[] is null or a.id = any(%(archives)s))
+  and exists (select from task s join edge e on e.source = s.id join task t on t.id = e.target
+              where s.run_id = run.id and s.name = retried.task and s.state in ('completed', 'canceled', 'skipped')
+                and not e.met and not e.crossing and e.kind = 'depends' and t.state in ('waiting', 'held'))
+order by run.id desc limit %(most)s;
+
 -- name: audit_log
 -- A page of the audit log, the newest entry first; `archives`: of these archives only. `hidden`:
 -- also entries about deleted runs, tokens and sign-ins.

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from arkqueue.db.session import Session
 from arkqueue.model import COMMIT, REPORT, SILENCE, ArchiveId, BranchId
-from arkqueue.names import backfill_name, branch_name, list_name
+from arkqueue.names import backfill_name, branch_name, list_name, run_name
 from arkqueue.views.archives import PausedLockView, paused_lock
 from arkqueue.views.outdated import MOST_FIRSTS
 from arkqueue.views.runs import RunInShort, RunView, runs_in_short, views_of_runs
@@ -34,7 +34,7 @@ MOST_CELLS = 500
 MOST_FAILED_RUNS = 101
 """The most runs of one archive that are told to have unhandled failures."""
 MOST_HOLDS = 200
-"""The most backfills with failures, and the most holds of many tasks, that are read."""
+"""The most backfills with failures, holds of many tasks, and interrupted retries, that are read."""
 T = TypeVar("T")
 S = TypeVar("S")
 _COLOURS = re.compile(r"\x1b\[[0-9;:]*m")
@@ -188,6 +188,16 @@ class Hanging:
 
 
 @dataclass(frozen=True, slots=True)
+class Interrupted:
+    """A ``retry RUN --from TASK`` that ended before it had brought back all of its tasks. ``run``: the
+    name of the run; ``note``: the options of the command, from the audit log.
+    """
+
+    run: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
 class Several(Generic[T]):
     """The things of one archive that need a person for one reason. ``shown``: the first of them, or
     none; ``count``: the number of all.
@@ -205,7 +215,7 @@ class Attention:
     runs with such failures. ``backfills``: those with failures that nobody has waived. ``hanging``:
     hanging tasks, the oldest first. ``held``: tasks that wait only for a person's release, without
     those of ``together``. ``paused_locks``: those of the whole installation. All others have the
-    newest first.
+    newest first. ``interrupted``: retries of a part of a run that have not reached all of their tasks.
     """
 
     faulty: list[Several[RunView]]
@@ -216,6 +226,7 @@ class Attention:
     held: list[Several[Held]]
     together: list[Several[HeldTogether]]
     paused_locks: list[PausedLockView]
+    interrupted: list[Several[Interrupted]]
 
 
 def attention(session: Session, archives: Sequence[ArchiveId] | None, most: int, each: int) -> Attention:
@@ -233,8 +244,11 @@ def attention(session: Session, archives: Sequence[ArchiveId] | None, most: int,
         ("held_tasks", asked | {"each": each}),
         ("held_together", asked | {"most": MOST_HOLDS, "firsts": MOST_FIRSTS}),
         ("paused_everywhere", asked),
+        ("interrupted_retries", asked | {"most": MOST_HOLDS}),
     )
-    faulty, backfills, hanging, together = (_in_shares(_by_archive(rows[at]), most, each) for at in (0, 2, 3, 5))
+    faulty, backfills, hanging, together, interrupted = (
+        _in_shares(_by_archive(rows[at]), most, each) for at in (0, 2, 3, 5, 7)
+    )
     failed = _in_shares(
         [Several(row.archive, list(zip(row.ids, row.items, strict=True)), row.count) for row in rows[1]], most, each
     )
@@ -261,6 +275,7 @@ def attention(session: Session, archives: Sequence[ArchiveId] | None, most: int,
         _each(held, lambda row: Held(tasks[row[0]], *row[1:]) if row[0] in tasks else None),
         _each(together, _held_together),
         [paused_lock(row) for row in rows[6]],
+        _each(interrupted, lambda row: Interrupted(run_name(row), row.note)),
     )
 
 

@@ -80,6 +80,7 @@ from arkqueue.views.reasons import (
     ready,
     released,
     remedies,
+    retry_from_command,
     running,
     stopped,
     stopping,
@@ -527,9 +528,7 @@ class _Task:
     def _interrupted(self, row: Any) -> str:
         """The last `retry --from` of a task's run; empty if there was none."""
         for found in self.session.rows("last_retry_from", run=row.run_id):
-            item, _, options = found.note.partition("--from ")
-            here = f"{run_name(row)}{f'/{item.strip()}' if item else ''}"
-            return f"arkqueue retry {shlex.quote(here)} --from {options}"
+            return retry_from_command(run_name(row), found.note)
         return ""
 
     def _via(self, way: Sequence[int]) -> str:

@@ -22,12 +22,14 @@ from arkqueue.views.attention import (
     Hanging,
     Held,
     HeldTogether,
+    Interrupted,
     Several,
     attention,
     last_lines,
 )
 from arkqueue.views.installation import About, TaskManagerView, measure, task_managers, told_faults
 from arkqueue.views.outdated import SKIP_OUTDATED, outdated, outdated_holds, perhaps_outdated
+from arkqueue.views.reasons import retry_from_command
 from arkqueue.views.runs import RunView
 
 MOST_NEEDS: Final = 30
@@ -229,6 +231,7 @@ def needs_of(
         UNHANDLED,
     )
     add("failed", known.backfills, _failed_in, ("backfill with failures", "backfills with failures"))
+    add("waiting", known.interrupted, _interrupted, ("interrupted retry", "interrupted retries"))
     add("running", known.hanging, _hanging, ("task that may hang", "tasks that may hang"))
     add(
         "held",
@@ -333,6 +336,12 @@ def _failed_in(backfill: FailuresOfBackfill) -> Need:
     said = [f"{backfill.failed:,} of its tasks failed"] if backfill.failed else []
     said += [f"{backfill.unstarted:,} of its runs could not start"] if backfill.unstarted else []
     return Need("failed", backfill.full_name, ", and ".join(said), command=command)
+
+
+def _interrupted(one: Interrupted) -> Need:
+    command = retry_from_command(one.run, one.note)
+    text = "tasks wait for ones that a retry with --from was to run again: if that command has ended, repeat it"
+    return Need("waiting", one.run, text, command=command)
 
 
 def _held(one: Held, *, is_late: bool) -> Need:

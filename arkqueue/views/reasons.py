@@ -529,6 +529,13 @@ def from_task(row: Any, name: str, item: str | None, part: Any) -> str:
     return f"arkqueue retry {shlex.quote(here)} --from {name}{' --from-start' if part.ran_once else ''}"
 
 
+def retry_from_command(run: str, note: str) -> str:
+    """The command that the audit log noted for a ``retry --from``. ``run``: the name of its run."""
+    item, _, options = note.partition("--from ")
+    here = f"{run}/{item.strip()}" if item else run
+    return f"arkqueue retry {shlex.quote(here)} --from {options}"
+
+
 def kept_scratch(session: Session, run: int, item: str | None, name: str) -> list[Reason]:
     """The reasons on the scratch folders of a run, or of the run and one item, that are kept
     although none of their tasks is under way: until when, and how to remove them (design 5.37).

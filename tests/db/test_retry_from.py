@@ -23,6 +23,7 @@ from arkqueue.queue.guards import Approver
 from arkqueue.views import runs, tasks
 from arkqueue.views.doctor import examine
 from arkqueue.views.explain import explain
+from arkqueue.views.needs import needs_of
 from tests.builders import NOTHING, PROCESS, AnArchive, a_revision, an_archive
 from tests.db.test_races import Connect, one_after_the_other
 
@@ -38,6 +39,12 @@ def archive(session: Session) -> AnArchive:
 
 def retry_from(archive: AnArchive, name: str, *, number: int = 2, **options: Any) -> Done:
     return redo.retry_from(archive.session, RunId(archive.run_id(number)), name, "bob", **options)
+
+
+def interrupted(archive: AnArchive) -> list[tuple[str, str]]:
+    """The runs that ``status`` lists because a retry --from was interrupted, with the commands."""
+    lines = needs_of(archive.session, None, [], []).lines
+    return [(need.name, need.command) for need in lines if "--from" in need.text]
 
 
 def names(archive: AnArchive, tasks: Sequence[int]) -> list[str]:
@@ -571,6 +578,7 @@ def test_a_list_that_breaks_off_among_its_first_items_is_completed_by_the_comman
         1,
         ["arkqueue retry papers@2 --from fetch"],
     )
+    assert interrupted(archive) == [("papers@2", "arkqueue retry papers@2 --from fetch")]
     broken = examine(archive.session).findings
     assert {finding.check for finding in broken} == {"met"}
     assert all("a retry with --from was interrupted, repeat that command" in finding.remedy for finding in broken)
@@ -579,6 +587,7 @@ def test_a_list_that_breaks_off_among_its_first_items_is_completed_by_the_comman
     running = [*claims, *archive.claim_some(100)] if runs else []
     done = retry_from(archive, "fetch")
     assert done.left == 0
+    assert interrupted(archive) == []
     again = [f"fetch/{key}" for key in "xyz"[back if runs else 0 :]]
     assert [name for name in names(archive, done.tasks) if name.startswith("fetch")] == again
     for claim in running:
@@ -614,7 +623,9 @@ def test_what_waits_for_a_canceled_task_that_was_not_reached_is_told_to_repeat_t
     assert told.commands == [
         "arkqueue retry 'papers@2/*/x' --from fetch --force" if of_item else "arkqueue retry papers@2 --from fetch"
     ]
+    assert interrupted(archive) == [("papers@2", *told.commands)]
     retry_from(archive, "fetch", **options)
+    assert interrupted(archive) == []
     archive.run("fetch/x@2", "store/x@2")
 
 
