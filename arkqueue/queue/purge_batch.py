@@ -18,6 +18,7 @@ A purge that is killed leaves whole runs and such begun ones, and the next purge
 from __future__ import annotations
 
 import logging
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -29,6 +30,7 @@ from arkqueue.queue.changes import TOO_LONG, change, change_in_turn
 from arkqueue.queue.done import give_way, portions
 from arkqueue.queue.graph import Graph
 from arkqueue.queue.places import task_name_of
+from arkqueue.states import State
 
 log = logging.getLogger("arkqueue")
 T = TypeVar("T")
@@ -266,8 +268,7 @@ def _why_kept(graph: Graph | Session, row: Any, exported: Mapping[int, tuple[Any
     if row.unsettled:
         return Kept(run=here, fault="is not settled", remedy=f"Wait for its end, or cancel it: arkqueue cancel {here}")
     if row.target is not None:
-        other = task_name_of(graph, row.target)
-        return Kept(run=here, fault=f"{other} waits for it", remedy=f"arkqueue explain {other}")
+        return _why_waited_for(graph, here, row.target)
     if row.receiver is not None:
         other = task_name_of(graph, row.receiver)
         return Kept(run=here, fault=f"{other} is given its outputs", remedy=f"arkqueue explain {other}")
@@ -280,6 +281,25 @@ def _why_kept(graph: Graph | Session, row: Any, exported: Mapping[int, tuple[Any
     if exported is not None and exported.get(row.id) != as_it_is(row):
         return Kept(run=here, fault="changed while it was exported", remedy="Purge it again.")
     return None
+
+
+def _why_waited_for(graph: Graph | Session, here: str, target: int) -> Kept:
+    """The reason why a run is kept to which a task of another run has an unmet edge. If that task was
+    canceled or skipped, a task behind it waits, or it was skipped because of the run.
+    """
+    found = {row.id: row for row in graph.rows("waits_behind", task=target)}
+    stopped, other = found.pop(target), task_name_of(graph, target)
+    if stopped.settled_at is None:
+        return Kept(run=here, fault=f"{other} waits for it", remedy=f"arkqueue explain {shlex.quote(other)}")
+    for waiting in found:
+        last = task_name_of(graph, waiting)
+        fault = f"{last} waits for it (through {other}, which was {stopped.state})"
+        return Kept(run=here, fault=fault, remedy=f"arkqueue explain {shlex.quote(last)}")
+    if stopped.blocks:
+        fault = f"later runs would wait for it (through {other}, which was {stopped.state})"
+        return Kept(run=here, fault=fault, remedy=f"arkqueue explain {here}")
+    how = "because of it" if stopped.state == State.SKIPPED else "while it waited for it"
+    return Kept(run=here, fault=f"{other} was {stopped.state} {how}", remedy="Purge that run, too.")
 
 
 def as_it_is(row: Any) -> tuple[Any, ...]:

@@ -12,6 +12,7 @@ nothing and says so.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC
@@ -77,7 +78,11 @@ def found(session: Session | Graph, archive: ArchiveId, sender_id: str | None, p
 
 def _other(name: str, row: Any, how: str) -> Conflict:
     fault = f"was submitted on {row.made_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC {how}"
-    return Conflict(submission_name(name, row.sender_id), fault, "Give a new submission an id of its own.")
+    here, remedy = submission_name(name, row.sender_id), "Give a new submission an id of its own."
+    if row.deleted_at is not None:
+        fault += ", and its run was deleted"
+        remedy += f" To bring that run back: arkqueue undelete {shlex.quote(here)}"
+    return Conflict(here, fault, remedy)
 
 
 def store_payload(session: Session, parts: Iterable[bytes]) -> int:

@@ -49,6 +49,21 @@ select run.archive_id as archive, (select max(d.id) from deed d where d.archive_
        (select min(p.run_id) from planning p where p.branch_id = run.branch_id and p.next < p.items and p.run_id <> run.id) as planned
 from run where run.id = %(run)s;
 
+-- name: waits_behind
+-- A task, and, if it is canceled or skipped, the first unsettled task that waits behind it, through
+-- tasks that are canceled or skipped, too. An ordinary task is preferred to a gate.
+with recursive behind(id, is_settled) as (
+    select id, settled_at is not null from task where id = %(task)s
+    union
+    select t.id, t.settled_at is not null
+    from behind b join edge e on e.source = b.id and not e.met and e.kind <> 'cancels' join task t on t.id = e.target
+    where b.is_settled and (t.settled_at is null or t.blocks > 0)
+)
+(select id, state, settled_at, blocks from task where id = %(task)s)
+union all
+(select t.id, t.state, t.settled_at, t.blocks from behind b join task t on t.id = b.id
+ where not b.is_settled and b.id <> %(task)s order by t.kind <> 'ordinary', t.id limit 1);
+
 -- name: changed_before_purge
 -- A row if a large run has to be judged again, although a judgement without a lock found that it
 -- may be purged. A task of the run has come back or blocks later runs, or a run that was planned

@@ -29,14 +29,14 @@ values (%(archive)s, %(sender)s, %(run)s, %(commit)s, %(kind)s, %(size)s, %(dige
 
 -- name: submission_named
 -- The submission of an archive with a sender's id. If its run was purged: when, by whom and why.
-select s.id, s.sender_id, s.run_id, s.kind, s.size, s.digest, s.by as submitter, s.made_at, s.attachments, u.id as upload, u.files, u.size as bytes, d.at, d.by, d.note
-from submission s left join upload u on u.run_id = s.run_id left join purged_run p on p.id = s.run_id left join deed d on d.id = p.deed_id
+select s.id, s.sender_id, s.run_id, s.kind, s.size, s.digest, s.by as submitter, s.made_at, s.attachments, u.id as upload, u.files, u.size as bytes, d.at, d.by, d.note, r.deleted_at
+from submission s left join upload u on u.run_id = s.run_id left join purged_run p on p.id = s.run_id left join deed d on d.id = p.deed_id left join run r on r.id = s.run_id
 where s.archive_id = %(archive)s and s.sender_id = %(sender)s;
 
 -- name: submission_of_run
 -- The submission of a run, with the columns of `submission_named`.
-select s.id, s.sender_id, s.run_id, s.kind, s.size, s.digest, s.by as submitter, s.made_at, s.attachments, u.id as upload, u.files, u.size as bytes, d.at, d.by, d.note
-from submission s left join upload u on u.run_id = s.run_id left join purged_run p on p.id = s.run_id left join deed d on d.id = p.deed_id
+select s.id, s.sender_id, s.run_id, s.kind, s.size, s.digest, s.by as submitter, s.made_at, s.attachments, u.id as upload, u.files, u.size as bytes, d.at, d.by, d.note, r.deleted_at
+from submission s left join upload u on u.run_id = s.run_id left join purged_run p on p.id = s.run_id left join deed d on d.id = p.deed_id left join run r on r.id = s.run_id
 where s.run_id = %(run)s;
 
 -- name: submission_of_task

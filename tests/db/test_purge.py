@@ -139,6 +139,26 @@ def test_what_never_began_and_blocks_later_runs_is_passed_over(archive: AnArchiv
     assert purged(archive, 3).runs == ["papers@3"]
 
 
+def test_a_task_that_waits_through_one_that_was_canceled_is_named_in_the_refusal(archive: AnArchive) -> None:
+    for depends in ("", "depends: [PREV]", "depends: [PREV]"):
+        archive.commit({"a": depends})
+    archive.fail("a@2")
+    archive.cancel("a@3")
+    assert archive.states() == {"a@2": "failed", "a@3": "canceled", "a@4": "waiting"}
+    (kept,) = purged(archive, 2).kept
+    assert (kept.fault, kept.remedy) == (
+        "papers@4/a waits for it (through papers@3/a, which was canceled)",
+        "arkqueue explain papers@4/a",
+    )
+    archive.cancel("a@4")
+    (kept,) = purged(archive, 2).kept
+    assert kept.fault == "later runs would wait for it (through papers@3/a, which was canceled)"
+    assert kept.remedy == "arkqueue explain papers@2"
+    assert "arkqueue skip papers@2/a" in explain.explain_name(archive.session, "papers@2").commands
+    archive.skip("a@2")
+    assert purged(archive, 2).kept == []
+
+
 def test_a_failed_run_goes_with_what_it_skipped_itself(archive: AnArchive) -> None:
     archive.commit({"a": "", "b": "depends: [a]", "c": "depends: [{task: b, when: settled}]"})
     archive.claim("a@2")
@@ -168,7 +188,7 @@ def test_a_run_because_of_which_others_were_skipped_goes_after_them(archive: AnA
     archive.trigger(2, "deploy")
     archive.skip("build@2")
     assert archive.states() == {"build@2": "failed", "deploy@2.2": "skipped"}
-    assert kept_of(purged(archive, 2)) == {"papers@2": "papers@2.2/deploy waits for it"}
+    assert kept_of(purged(archive, 2)) == {"papers@2": "papers@2.2/deploy was skipped because of it"}
     # Given both, the later one goes, and then nothing hangs on the earlier one.
     assert purged(archive, 2, (2, 2)).runs == ["papers@2.2", "papers@2"]
 

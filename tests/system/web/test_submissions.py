@@ -171,6 +171,8 @@ def test_a_deleted_submission_is_not_shown_and_repeats_nothing(
     archive.run("check@2.2")
     deletion.delete_run(session, run, "ann")
     problem(submit(operator, "[]", "x"), 403, "was deleted")
+    for other in (submit(operator, "[1]", "x"), submit(admin, "[1]", "x")):
+        problem(other, 409, "with another payload, and its run was deleted", "arkqueue undelete papers@id:x")
     problem(operator.get(f"{SUBMISSIONS}/x"), 403, "was deleted")
     assert admin.get(f"{SUBMISSIONS}/x").json()["run"]["state"] == "deleted"
     assert left(archive) == (1, 1, 0)
