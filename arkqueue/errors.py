@@ -89,15 +89,17 @@ class InvalidPayload(Invalid):
 
     MOST_NAMED = 10
 
-    def __init__(self, thing: str, faults: Sequence[str], *, are_all: bool = True) -> None:
-        """``are_all`` False: there are more faults, which nobody has looked for."""
+    def __init__(self, thing: str, faults: Sequence[str], *, are_all: bool = True, remedy: str = "") -> None:
+        """``are_all`` False: there are more faults, which nobody has looked for. ``remedy``: empty if
+        the sender can correct the payload.
+        """
         self.faults = list(faults)
         more = len(faults) - self.MOST_NAMED
         named = "; ".join(faults[: self.MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")
         super().__init__(
             thing,
             f"has {len(faults):,}{'' if are_all else ' or more'} fault{'s' * (len(faults) != 1)}: {named}",
-            "Nothing is planned. Correct it, and submit it again.",
+            f"Nothing is planned. {remedy or 'Correct it, and submit it again.'}",
         )
 
 

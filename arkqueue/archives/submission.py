@@ -10,7 +10,7 @@ Called by the API for a person or a program, who waits meanwhile.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from arkqueue.archives.scan import scan
@@ -26,6 +26,7 @@ from arkqueue.runtime.shares import Shares
 from arkqueue.workflow import from_json
 from arkqueue.workflow.nodes import MAX_FAULTS
 from arkqueue.workflow.parsing import MOST_STEPS
+from arkqueue.workflow.payload import SCHEMA
 
 MOST_JUDGED = 8
 """The most payloads that are judged at once, half of them of one archive."""
@@ -140,11 +141,15 @@ def _judge(
     wanted = [one.foreach for one in chosen if one.foreach is not None and one.foreach.is_of_submission]
     fault = f"cannot be validated yet: too many payloads of the archive {name}, or of all archives, are being validated"
     with _places.place(name, Busy("the payload", fault, "Try again in a moment."), PATIENCE):
-        lists, faults = payloads.judge(
-            file, payload.kind, [foreach.key for foreach in wanted], most_items, row.schema and row.schema["content"]
-        )
+        lists, faults = payloads.judge(file, payload.kind, [foreach.key for foreach in wanted], most_items, row.schema)
     if faults:
-        raise InvalidPayload("the payload", [str(fault) for fault in faults], are_all=len(faults) < MAX_FAULTS)
+        path, remedy = row.schema["path"] if row.schema else "", ""
+        if any(fault.path == SCHEMA for fault in faults):
+            remedy = (
+                f"A committer of the archive {name} has to correct the schema {path}. Then submit the payload again."
+            )
+        told = [str(replace(fault, path=path) if fault.path == SCHEMA else fault) for fault in faults]
+        raise InvalidPayload("the payload", told, are_all=len(faults) < MAX_FAULTS, remedy=remedy)
     tasks, most = sum(len(lists[foreach.items]) for foreach in wanted), MOST_STEPS * most_items
     if tasks > most:
         raise InvalidPayload("the payload", [f"its items would have {tasks:,} tasks, more than {most:,}; give fewer"])

@@ -107,6 +107,8 @@ MANAGED = {Why.DEFERRED, Why.SILENT}
 """The reasons that only a queue manager can end."""
 NEEDS_A_PERSON = {Why.NO_TASK_MANAGER, Why.NO_FIT_HOST, Why.NO_LABEL, Why.NO_SCRATCH, Why.LOCK_PAUSED}
 """The reasons that only a person can end. With them, no start of a task can be expected."""
+NOT_ALONE = "A release alone does not start it, because it also waits."
+"""The end of the reason of a held task that waits for something else, too."""
 CANCELED = {Why.CANCELED, Why.SUPERSEDED}
 """The reasons after which a task does not start any more."""
 HOW = {
@@ -241,7 +243,8 @@ class _Task:
             reasons, waits = self._waiting()
         elif self.row.state == State.HELD and self.row.unmet:
             reasons, waits = self._waiting()
-            reasons = _held_together([self._present(), *reasons], self.row)
+            held = self._present()
+            reasons = _held_together([*reasons, replace(held, text=f"{held.text} {NOT_ALONE}")], self.row)
         else:
             reasons = [self._present()]
         if coming := about_to_be_canceled(self.session, self.row):

@@ -10,7 +10,7 @@ otherwise each line is an item.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from arkqueue.model import MOST_ITEMS, Fault, Foreach, Item, PayloadKind, SourceFile
@@ -25,6 +25,8 @@ FILE: Final = {PayloadKind.JSON: "json", PayloadKind.YAML: "yaml", PayloadKind.C
 """The suffix of a file with a payload of each kind."""
 WHERE: Final = "payload"
 """The word that faults of a payload have instead of a path."""
+SCHEMA: Final = "schema"
+"""The word that faults of its schema have instead of a path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,10 @@ def judge(
             if schema is not None:
                 found = list(misfits(value, schema))
                 root = _root(SourceFile(path, data), kind) if found else None
-                faults += (Fault(path, *position_in(root, one.place), one.message) for one in found)
+                faults += (
+                    Fault(SCHEMA if one.is_of_schema else path, *position_in(root, one.place), one.message)
+                    for one in found
+                )
         except Unreadable as why:
             is_readable = False
             faults.append(Fault(path, why.line, why.column, why.message, why.word))
@@ -62,7 +67,7 @@ def judge(
         lists[Foreach.of_submission(key).items] = items
     if faults:
         in_order = sorted(set(faults), key=lambda fault: (not fault.line, fault))
-        told = [Fault(WHERE, *_rest(fault)) for fault in in_order[:MAX_FAULTS]]
+        told = [replace(fault, path=WHERE) if fault.path == path else fault for fault in in_order[:MAX_FAULTS]]
         return Judged(faults=tuple(told))
     return Judged(lists)
 
@@ -79,7 +84,3 @@ def _root(file: SourceFile, kind: PayloadKind) -> Node | None:
         return Node([*nodes_in(file.path, text_of(file.text, "the payload"), Builder(file.path))], 1, 1)
     except Unreadable:
         return None
-
-
-def _rest(fault: Fault) -> tuple[int, int, str, str, str]:
-    return fault.line, fault.column, fault.message, fault.word, fault.suggestion

@@ -36,8 +36,8 @@ LONGEST_VALUE: Final = 60
 MOST_ALTERNATIVES: Final = 3
 """The most alternatives for which a fault says what they lack."""
 TOO_DEEP: Final = "the schema is nested too deeply"
-ENDLESS: Final = "the schema refers to itself without an end, or is nested too deeply; a committer of the archive has to correct it, not the sender"
-"""The fault of a payload if its schema is too deep. Documents cannot be: they are nested at most `MAX_DEPTH` deep."""
+ENDLESS: Final = "the schema refers to itself without an end, or is nested too deeply"
+"""The fault of a schema that is too deep. Documents cannot be: they are nested at most `MAX_DEPTH` deep."""
 
 
 _Place: TypeAlias = tuple[str | int, ...]
@@ -104,21 +104,24 @@ def schema_of(file: SourceFile) -> Schema:
     except exceptions.SchemaError as why:
         place = position(file, why.absolute_path)
         raise Unreadable(*place, f"is not a JSON Schema: {_told(why.json_path, why.message)}") from None
-    except RecursionError:
-        raise Unreadable(0, 0, TOO_DEEP) from None
     except ValueError:
         raise Unreadable(0, 0, "a number of the schema is none in JSON; write another") from None
+    except BaseException as why:
+        if not _is_too_deep(why):
+            raise
+        raise Unreadable(0, 0, TOO_DEEP) from None
     return Schema(file.path, schema)
 
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
     """A fault of a document. ``place``: the path to the part with the fault; None: the fault belongs to
-    no part.
+    no part. ``is_of_schema``: the schema has the fault, so no document could be valid.
     """
 
     place: _Place | None
     message: str
+    is_of_schema: bool = False
 
 
 def misfits(value: Any, schema: Any) -> Iterator[Misfit]:
@@ -145,12 +148,23 @@ def misfits(value: Any, schema: Any) -> Iterator[Misfit]:
                 yield Misfit(None, f"there are more than {MOST_MISFITS} faults; correct the ones above first")
                 return
             yield Misfit(place, _told(_path(place), said))
-    except RecursionError:
-        yield Misfit(None, ENDLESS)
     except Unresolvable as why:
-        yield Misfit(None, f"the schema refers to {shown(str(why.ref))}, which is not in it")
+        yield Misfit(None, f"the schema refers to {shown(str(why.ref))}, which is not in it", is_of_schema=True)
     except exceptions.UnknownType as why:
-        yield Misfit(None, f"the schema has the type {shown(str(why.type))}, which there is not")
+        yield Misfit(None, f"the schema has the type {shown(str(why.type))}, which there is not", is_of_schema=True)
+    except BaseException as why:
+        if not _is_too_deep(why):
+            raise
+        yield Misfit(None, ENDLESS, is_of_schema=True)
+
+
+def _is_too_deep(error: BaseException) -> bool:
+    """Whether validation ended because Python's stack is full. If the library calls its maps at that
+    moment, which are written in Rust, they raise a ``PanicException`` instead, which is no
+    ``Exception`` and which no module exports.
+    """
+    is_panic = type(error).__name__ == "PanicException" and "RecursionError" in str(error)
+    return is_panic or isinstance(error, RecursionError)
 
 
 def _faults_of(error: ValidationError) -> Iterator[tuple[_Place, str]]:

@@ -182,7 +182,11 @@ def test_an_approval_step_is_held_in_every_run_and_approved_once(archive: AnArch
     archive.commit(tasks)
     assert run_state(archive, 2) is RunState.HELD
     told = explain(archive.session, archive.task("approved@2"))
-    assert told.reasons[0].text == "It is held by its workflow file (hold: true), until a person releases it."
+    assert told.reasons[-1].text == (
+        "It is held by its workflow file (hold: true), until a person releases it. "
+        "A release alone does not start it, because it also waits."
+    )
+    assert told.commands[-1] == "arkqueue release papers@2/approved"
     assert told.waits_for[0].task == "papers@2/build"
     archive.run("build@2")
     assert archive.states() == {"build@2": "completed", "approved@2": "held", "publish@2": "waiting"}

@@ -4,7 +4,7 @@ to take memory or time without end (design 5.31).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,11 @@ AS_JSON = "Send it as JSON, which is read several times faster, or make it small
 
 
 def judge(
-    file: Path, kind: PayloadKind, keys: Sequence[str | None], most_items: int, schema: Any
+    file: Path, kind: PayloadKind, keys: Sequence[str | None], most_items: int, schema: Mapping[str, Any] | None
 ) -> tuple[dict[str, tuple[Item, ...]], tuple[Fault, ...]]:
     """The items of the payload in a file, by `Foreach.items`, or its faults. ``keys``,
-    ``most_items``, ``schema``: as in `workflow.payload.judge`. Raises ``Invalid`` if validation
-    takes too much time or memory.
+    ``most_items``: as in `workflow.payload.judge`. ``schema``: the ``content`` of the schema, and its
+    ``path``. Raises ``Invalid`` if validation takes too much time or memory.
     """
     deadline = DEADLINE + PER_MIB * (file.stat().st_size / 2**20)
     request = {
@@ -36,13 +36,21 @@ def judge(
         "timeout": 0,
         "deadline": deadline,
         "call": "judge_payload",
-        "given": {"path": str(file), "kind": kind, "keys": list(keys), "most_items": most_items, "schema": schema},
+        "given": {
+            "path": str(file),
+            "kind": kind,
+            "keys": list(keys),
+            "most_items": most_items,
+            "schema": schema and schema["content"],
+        },
     }
     call = Call(THING, "judging it", request, deadline, once=True)
     try:
         return take_judged(processes.call(call))
     except ArchiveHarmful as error:
         remedy = AS_JSON if kind is PayloadKind.YAML else SMALLER
+        if schema is not None:
+            remedy += f" If it is small, a committer has to make the schema {schema['path']} simpler."
         raise Invalid(THING, f"cannot be validated: {error.fault.partition(': ')[2]}", remedy) from None
     except Malformed as error:
         raise Invalid(THING, f"cannot be validated: its reader gave {error}", SMALLER) from None

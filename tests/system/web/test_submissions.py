@@ -244,13 +244,22 @@ def test_a_payload_that_does_not_fit_the_schema_of_its_revision_is_refused_with_
     assert submit(operator, '[{"id": "b", "size": "3"}]').status_code == 201, "a later revision has no schema"
 
 
+def test_a_fault_of_the_schema_is_not_for_the_sender_to_correct(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit(with_schema({"not": {"$ref": "#"}}))
+    document = problem(submit(operator, '["a"]', "x"), 422, "A committer of the archive papers has to correct the schema s.json.")  # fmt: skip
+    assert [fault["message"] for fault in document["faults"]] == [
+        "s.json: the schema refers to itself without an end, or is nested too deeply"
+    ]
+    assert "Correct it" not in document["detail"]
+
+
 def test_a_pattern_that_takes_without_an_end_is_ended_and_others_are_judged(
     operator: httpx.Client, archive: AnArchive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive.commit(with_schema(SCHEMA))
     monkeypatch.setattr(payloads, "DEADLINE", 2.0)
     endless = json.dumps([{"id": "x", "word": "a" * 60 + "b"}])
-    problem(submit(operator, endless, "x"), 422, "the payload: cannot be validated: it takes longer than 2 s", "Make it smaller")  # fmt: skip
+    problem(submit(operator, endless, "x"), 422, "the payload: cannot be validated: it takes longer than 2 s", "Make it smaller", "a committer has to make the schema s.json simpler")  # fmt: skip
     problem(submit(operator, endless, "x", "application/yaml"), 422, "it takes longer than 2 s", "Send it as JSON")
     assert left(archive) == (0, 0, 0)
     assert submit(operator, '[{"id": "x", "word": "aaa"}]', "x").status_code == 201

@@ -5,7 +5,8 @@ application. A schema never loads anything outside its file.
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import pytest
 
@@ -17,6 +18,7 @@ from arkqueue.workflow.payload import judge
 from arkqueue.workflow.schemas import MOST_MISFITS
 from arkqueue.workflow.source import MAX_BYTES
 
+T = TypeVar("T")
 NAMED = "submission: {schema: schemas/batch.json}\ntasks:\n- {name: check, command: x, on: submission}\n"
 BATCH: dict[str, Any] = {
     "type": "object",
@@ -301,12 +303,20 @@ def test_a_reference_is_never_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     assert misfits([1], {"items": {"$ref": "#/nowhere"}}) == ["the schema refers to '/nowhere', which is not in it"]
 
 
+def at_depth(depth: int, call: Callable[[], T]) -> T:
+    return at_depth(depth - 1, call) if depth else call()
+
+
 def test_what_refers_to_itself_without_an_end_is_told() -> None:
     """No document is nested so deeply that this could be the sender's fault."""
     for schema in ({"$ref": "#"}, {"not": {"$ref": "#"}}):
         (said,) = misfits([1], schema)
         assert said.startswith("the schema refers to itself without an end")
-        assert said.endswith("a committer of the archive has to correct it, not the sender")
+        (fault,) = judge(b"[1]", PayloadKind.JSON, [], schema=schema).faults
+        assert (fault.path, fault.message) == ("schema", said)
+    # However full the stack is when the validation begins.
+    said = {str(at_depth(depth, lambda: misfits([1], {"not": {"$ref": "#"}}))) for depth in range(30)}
+    assert len(said) == 1
     value: Any = 1
     for _ in range(MAX_DEPTH):
         value = [value]
