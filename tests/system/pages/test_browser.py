@@ -411,18 +411,18 @@ def test_what_was_typed_is_there_again_after_the_sign_in_that_an_open_page_asked
     opened: Opened, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live, "HEARTBEAT", 0.05)
-    page = opened("/-/trigger?of=papers")
-    page.get_by_text("Over old revisions").click()
-    field = page.get_by_label("Last revision")
-    field.fill("2")
-    field.blur()
-    _, secret = a_token(session, Scope.ADMIN)
+    page = opened("/papers@3")
+    menu, reason = page.get_by_text("Hold", exact=True).first, page.get_by_placeholder("Why?").locator("visible=true")
+    menu.click()
+    reason.fill("until Friday")
+    menu.click()  # a page with an open form asks for nothing
+    _, secret = a_token(session, Scope.OPERATE)
     (signed_in,) = [cookie["value"] for cookie in page.context.cookies() if cookie["name"] == COOKIE]
     sign_ins.sign_out(session, signed_in)
     expect(page.locator("h1")).to_have_text("Sign in")
     page.get_by_label("Token").fill(secret)
     page.get_by_role("button", name="Sign in").click()
-    expect(field.locator("visible=true")).to_have_value("2")
+    expect(reason).to_have_value("until Friday")
 
 
 @pytest.mark.full
