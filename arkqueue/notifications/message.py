@@ -165,7 +165,7 @@ def _of_run(session: Session, configuration: Configuration, delivery: Delivery) 
     title = f"{run.full_name} {verb}" + (f": {named}{beside}" if named else "")
     return Message(
         delivery, run.archive, _line(title, LONGEST_LINE), run, tasks, max(more, 0), faults, "",
-        _commands(delivery, run, [view for view, _ in pairs], was_held=was_held), f"{configuration.pages_url}/{run.full_name}",
+        _commands(delivery, run, [view for view, _ in pairs], was_held=was_held), f"{configuration.pages_url}/{page_path(run.full_name)}",
         author=run.author,
     )  # fmt: skip
 

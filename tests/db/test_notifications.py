@@ -73,6 +73,17 @@ def let_be_due(archive: AnArchive) -> None:
 # What is told
 
 
+def test_the_link_to_a_run_is_an_address_whatever_its_branch_is_called(session: Session) -> None:
+    archive = an_archive(session, branches=("main", "prüfung/ä"))
+    set_receivers(archive, ci=ALL)
+    archive.commit(faulty(), branch="prüfung/ä")
+    judge(session)
+    (delivery,) = choose(archive)
+    message = write(session, Configuration(home=Path("home"), public_url="https://queue.example.org"), delivery)
+    assert message is not None
+    assert message.url == "https://queue.example.org/papers:pr%C3%BCfung%2F%C3%A4@2"
+
+
 def test_a_run_is_told_once_it_has_settled_and_again_once_it_is_fixed(told: AnArchive) -> None:
     told.commit({"a": "", "b": ""})
     told.fail("a@2")

@@ -50,7 +50,7 @@ SIGN_IN: Final = "/-/sign-in"
 SHAPES: Final = {
     "completed": "completed", "running": "running", "processing": "running", "reporting": "running", "waiting": "waiting",
     "ready": "waiting", "pending": "waiting", "planning": "waiting", "deferred": "waiting", "failed": "failed", "rejected": "failed",
-    "canceled": "canceled", "superseded": "canceled", "skipped": "skipped", "held": "held", "deleted": "left", "failing": "failing",
+    "canceled": "canceled", "superseded": "canceled", "skipped": "skipped", "held": "held", "deleted": "left", "baseline": "left", "failing": "failing",
 }  # fmt: skip
 """The shape, one of nine, for each state of a task or a run. ``failing``: a run that continues
 although tasks of it have failed.
@@ -291,7 +291,7 @@ def environment() -> Environment:
     )
     made.filters |= {
         "line": lambda text: one_line(str(text)), "plain": lambda text: visible(str(text)), "ends": ends, "unquoted": unquote, "ago": ago, "until": until, "took": clock, "clocks": clocks, "aged": aged,
-        "person": person, "sentence": as_sentence, "path": page_path, "relative": relative, "number": lambda n: f"{n:,}", "shape": shape_of, "run_words": run_words, "run_sentence": run_sentence, "drawn": drawn_state, "marked": marked,
+        "person": person, "sentence": as_sentence, "path": page_path, "relative": relative, "number": lambda n: f"{n:,}", "shape": shape_of, "run_words": run_words, "run_state": run_state, "run_sentence": run_sentence, "drawn": drawn_state, "marked": marked,
     }  # fmt: skip
     return made
 
@@ -323,7 +323,12 @@ def relative(edges: str, id: int) -> str:
 
 def run_words(run: Any) -> str:
     """The state of a run in words."""
-    return f"{run.state}{', with failures' * run.failing}"
+    return "watching begins here" if run.baseline else f"{run.state}{', with failures' * run.failing}"
+
+
+def run_state(run: Any) -> str:
+    """The state of a run as it is drawn: a baseline ran nothing, so it is not drawn as completed."""
+    return "baseline" if run.baseline else "failing" if run.failing else str(run.state)
 
 
 def run_sentence(run: Any) -> str:

@@ -29,7 +29,7 @@ from arkqueue.views.needs import (
 )
 from arkqueue.views.runs import RunInShort
 from arkqueue.views.waits import Wait, waits_of
-from arkqueue.web.pages.answer import Shown, in_markup, run_words, shape_of
+from arkqueue.web.pages.answer import Shown, in_markup, run_state, run_words, shape_of
 from arkqueue.web.pages.approving import refused_needs
 from arkqueue.web.pages.visitor import Visitor
 
@@ -145,10 +145,7 @@ def strip_of(runs: Sequence[RunInShort]) -> Markup:
     four times as long for each.
     """
     return Markup(
-        "".join(
-            f'<i class="{shape_of("failing" if run.failing else run.state)}" title="{in_markup(_title(run))}"></i>'
-            for run in runs
-        )
+        "".join(f'<i class="{shape_of(run_state(run))}" title="{in_markup(_title(run))}"></i>' for run in runs)
     )
 
 

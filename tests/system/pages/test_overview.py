@@ -524,6 +524,16 @@ def test_the_age_of_an_archive_is_that_of_the_revision_beside_it(operator: httpx
     assert row.index(line["message"]) < row.index(line["made_at"][:10]) < row.index('class="strip"')
 
 
+@pytest.mark.usefixtures("archive")
+def test_an_archive_that_has_not_run_yet_does_not_look_as_if_it_had(operator: httpx.Client) -> None:
+    row = operator.get("/").text.partition('class="of-archive"')[2].partition("</tr>")[0]
+    assert '<i class="left" title="papers@1: watching begins here"></i>' in row
+    assert "no run yet" in row
+    page = operator.get("/-/mine", params={"author": "ann"})
+    assert "watching begins here" in said(page)
+    assert "completed" not in said(page)
+
+
 def test_a_run_that_waits_for_a_release_says_so_above_the_grid(operator: httpx.Client, archive: AnArchive) -> None:
     archive.commit({"build": "", "publish": "hold: true\ndepends: [build]", "after": "depends: [publish]"})
     here = archive.numbers[""]
