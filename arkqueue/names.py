@@ -200,7 +200,9 @@ def branch_name(archive: str, branch: str | None) -> str:
 
 
 def page_path(name: str) -> str:
-    """The path of the page of an archive, a branch, a run or a task, without its first slash."""
+    """The path of the page of an archive, a branch, a run or a task, without its first slash. It has no
+    character that markup needs to escape.
+    """
     if name in RESERVED:
         return f"-/archives/{name}"
     return name if _PLAIN.fullmatch(name) else quote(name, safe="/:@.~%")

@@ -8,9 +8,10 @@ import subprocess
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markupsafe import escape
 
 from arkqueue.errors import Invalid
-from arkqueue.names import Name, name_of, parse_name
+from arkqueue.names import RESERVED, Name, name_of, page_path, parse_name
 from tests.fuzzing import fuzzed
 
 
@@ -101,3 +102,9 @@ def test_every_name_is_one_word_of_a_shell(hostile: str) -> None:
     printed = subprocess.run(["sh", "-c", f"printf %s {name}"], capture_output=True, text=True, check=True).stdout
     assert parse_name(printed) == name
     assert str(name).isprintable()
+
+
+def test_the_path_of_a_page_needs_no_escape_in_markup() -> None:
+    for name in (*RESERVED, "papers:<b>&'\"@12/a b", *map(chr, range(0x300))):
+        assert str(escape(page_path(name))) == page_path(name)
+        assert page_path(name).isprintable()

@@ -18,7 +18,13 @@ from arkqueue.model import ArchiveId, BranchId, Trigger
 from arkqueue.names import COMMIT_RUN, branch_name
 from arkqueue.states import RunState, State
 from arkqueue.views import archives as views
-from arkqueue.views.attention import Unhandled, failures_elsewhere, faulty_at_head, unhandled_failures
+from arkqueue.views.attention import (
+    Unhandled,
+    failures_elsewhere,
+    faulty_at_head,
+    newest_definition,
+    unhandled_failures,
+)
 from arkqueue.views.backfills import backfills, in_public
 from arkqueue.views.coming import Coming, coming
 from arkqueue.views.find import find_branch
@@ -30,11 +36,12 @@ from arkqueue.web.pages.approving import OfGrid, refused_in_grid
 from arkqueue.web.pages.cells import heads_of, menu_of, parts_of
 from arkqueue.web.pages.drawing import MOST_DRAWN, drawn
 from arkqueue.web.pages.feeds import badge, feed
-from arkqueue.web.pages.grid import Row, grid_of
+from arkqueue.web.pages.grid import MOST_CELLS, Row, grid_of
 from arkqueue.web.pages.series import Line, lines_of, runs_in_lines, stand_ins
 from arkqueue.web.pages.visitor import Visitor
 
 ROWS: Final = 50
+"""The most rows of a page."""
 MOST_RUNS: Final = 100
 """The most runs that a page reads to fill its lines, if one line stands for many runs."""
 MOST_OPENED: Final = 50
@@ -131,14 +138,17 @@ def _branch_shown(
     present = [b for b in view.branches if not b.deleted]
     wanted, before = filter_of(request), request.query_params.get("before", "")
     failures, faulty = unhandled_failures(session, id, branch, MOST_TOLD), faulty_at_head(session, branch)
-    page, needing = _page(visitor, id, branch, wanted, before, failures, faulty)
-    shown, is_newest = page.runs, not (wanted.address or before)
     chosen = [name for text in request.query_params.getlist("columns") for name in text.split(",") if name]
+    defined = newest_definition(session, branch)
+    most = _most_rows(len(chosen or defined))
+    page, needing = _page(visitor, id, branch, wanted, before, failures, faulty, most)
+    shown, is_newest = page.runs, not (wanted.address or before)
     with session.snapshot() as moment:  # so that the numbers of a list and its state agree
         grid = grid_of(
             moment,
             branch,
             shown,
+            defined,
             is_newest=is_newest,
             needs=failures.cells,
             chosen=chosen,
@@ -171,7 +181,7 @@ def _branch_shown(
             request,
             failures,
             [row.run.id for row in grid.rows],
-            ROWS if len(grid.rows) == len(shown) else len(grid.rows),
+            most if len(grid.rows) == len(shown) else len(grid.rows),
         ),
         "newest": newest,
         "_newest_words": words_of_newest(grid.rows, newest) if newest else "",
@@ -208,17 +218,25 @@ def _page(
     before: str,
     failures: Unhandled,
     faulty: RunView | None,
+    most: int,
 ) -> tuple[RunPage, set[int]]:
     """The runs of a page, and the ids of those that keep a row of their own. ``before``: the id of
-    a run, from the address.
+    a run, from the address. ``most``: the most rows.
     """
     known = faulty.id if faulty else None
     at = int(before) if before.isdecimal() and len(before) < 19 else None
-    page = _runs(visitor, id, branch, wanted, at, known)
+    page = _runs(visitor, id, branch, wanted, at, known, most)
     needing = {run for run, _ in failures.cells} | {run.id for run in page.runs[:1] if not before}
     if not wanted.address:
-        page = _filled(page, needing, lambda before: _runs(visitor, id, branch, wanted, before, known))
+        page = _filled(page, needing, most, lambda before: _runs(visitor, id, branch, wanted, before, known, most))
     return page, needing
+
+
+def _most_rows(width: int) -> int:
+    """The most rows of a page with so many columns: twice as many as have room if each row has a
+    cell in each column, because some rows have few.
+    """
+    return min(ROWS, 2 * MOST_CELLS // max(width, 1) + 1)
 
 
 def _further(request: Request, failures: Unhandled, shown: Sequence[int], most: int) -> dict[str, str]:
@@ -271,10 +289,10 @@ def _newest_completed(runs: Sequence[ListedRun]) -> ListedRun | None:
     return next((run for run in completed if not run.baseline), None)
 
 
-def _filled(page: RunPage, needing: Collection[int], following: Callable[[int], RunPage]) -> RunPage:
-    """A page with as many lines as it has room for. ``following``: reads the runs before a run."""
+def _filled(page: RunPage, needing: Collection[int], most: int, following: Callable[[int], RunPage]) -> RunPage:
+    """A page with as many lines as it has room for, at most ``most``. ``following``: reads the runs before a run."""
     runs, next = list(page.runs), page.next
-    while next is not None and len(runs) < MOST_RUNS and len(runs_in_lines(runs, needing)) < ROWS:
+    while next is not None and len(runs) < MOST_RUNS and len(runs_in_lines(runs, needing)) < most:
         page = following(next)
         runs, next = runs + page.runs, page.next
     return RunPage(runs=runs, next=next)
@@ -363,23 +381,29 @@ def _nothing_yet(visitor: Visitor, view: views.ArchiveView) -> dict[str, object]
 
 
 def _runs(
-    visitor: Visitor, archive: ArchiveId, branch: BranchId, wanted: Filter, before: int | None, faulty: int | None
+    visitor: Visitor,
+    archive: ArchiveId,
+    branch: BranchId,
+    wanted: Filter,
+    before: int | None,
+    faulty: int | None,
+    most: int,
 ) -> RunPage:
     """A page of the runs that a filter leaves. ``faulty``: the run at the head whose workflow files
-    have faults.
+    have faults. ``most``: the most runs.
     """
     session = visitor.caller.session
     words, author, task = query_of(f"{wanted.message} {wanted.author}"), query_of(wanted.author), wanted.task or None
     if wanted.state == UNHANDLED:
         return unhandled_runs(
-            session, archive, branch, words=words, author=author, task=task, faulty=None if task else faulty, before=before, limit=ROWS
+            session, archive, branch, words=words, author=author, task=task, faulty=None if task else faulty, before=before, limit=most
         )  # fmt: skip
     states = [RunState(wanted.state)] if wanted.state and not wanted.task else []
     if not (wanted.author or wanted.task or wanted.message):
         return runs(
-            session, archives=[archive], branch=branch, states=states, before=before, limit=ROWS, backfills=False
+            session, archives=[archive], branch=branch, states=states, before=before, limit=most, backfills=False
         )  # fmt: skip
     return matching_runs(
-        session, branch, words=words, author=author, task=task, states=states, before=before, limit=ROWS,
+        session, branch, words=words, author=author, task=task, states=states, before=before, limit=most,
         task_state=State(wanted.state) if wanted.state and wanted.task else None,
     )  # fmt: skip

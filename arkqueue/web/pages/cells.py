@@ -131,7 +131,7 @@ def _link(cell: Cell, stand_ins: Mapping[int, int]) -> str:
     alarm = ' class="alarm"' if cell.needs else ""
     bar = _NOTHING if cell.progress is None else _BAR.format(round(60 * cell.progress, 1))
     return (
-        f'<a id="t{task.id}" href="/{in_markup(page_path(task.full_name))}"{alarm}{log}{edges}'
+        f'<a id="t{task.id}" href="/{page_path(task.full_name)}"{alarm}{log}{edges}'
         f' title="{in_markup(cell.says)}">{drawn_state(task.state)}<span class="t"{since}>'
         f"{in_markup(cell.words)}{' · noted' if cell.note else ''}</span>{bar}</a>"
     )

@@ -17,7 +17,7 @@ from arkqueue.db.session import Session
 from arkqueue.durations import age_of, took
 from arkqueue.model import BranchId, Trigger
 from arkqueue.states import SETTLED, RunState, State
-from arkqueue.views.attention import Defined, NoteView, completed_places, last_lines, newest_definition, notes_of
+from arkqueue.views.attention import Defined, NoteView, completed_places, last_lines, notes_of
 from arkqueue.views.expected import Expected, Wait, expected, usual_durations, withheld
 from arkqueue.views.outdated import outdated
 from arkqueue.views.runs import ListedRun
@@ -36,6 +36,12 @@ MOST_LINES: Final = 100
 GONE: Final = "gone"
 """The group of the columns that no workflow file has any more."""
 _BAD: Final = (State.FAILED, State.REJECTED)
+_AS_VERBS: Final = {
+    **{state: f"is {state}" for state in State},
+    **{state: str(state) for state in (State.FAILED, State.COMPLETED)},
+    **{state: f"was {state}" for state in (State.CANCELED, State.SKIPPED)},
+    State.REJECTED: "rejected its input",
+}
 _WAYS: Final = {
     Trigger.COMMIT: "for commits",
     Trigger.MANUAL: "by hand",
@@ -173,17 +179,18 @@ def grid_of(
     session: Session,
     branch: BranchId,
     shown: Sequence[ListedRun],
+    definition: Sequence[Defined],
     *,
     is_newest: bool,
     needs: Set[tuple[int, str]],
     chosen: Sequence[str] = (),
     all_names: bool = False,
 ) -> Grid:
-    """The grid of some runs. ``is_newest``: they are the newest of their branch. ``needs``: the ids of runs and the names of their tasks with failures
+    """The grid of some runs. ``definition``: the newest one of their branch. ``is_newest``: they are the newest of their branch. ``needs``: the ids of runs and the names of their tasks with failures
     that nobody has handled. ``chosen``: the names of its columns. ``all_names``: True to show also the columns that are gone, if none is
     chosen.
     """
-    defined = {task.name: task for task in newest_definition(session, branch)}
+    defined = {task.name: task for task in definition}
     found = cells_of(session, shown, MOST_CELLS, [*chosen], len(chosen or defined))
     if chosen and not any(found.runs.values()) and not any(name in defined for name in chosen):
         found, chosen = cells_of(session, shown, MOST_CELLS, width=len(defined)), ()
@@ -443,7 +450,7 @@ def _wait(task: TaskView, known: _Known) -> str:
         if of is None:
             names[source.task.full_name] = _named(source)
         else:
-            names.setdefault(of.name, f"{of.name}, which {_is(of.state)} (through {source.task.full_name})")
+            names.setdefault(of.name, f"{of.name}, which {_AS_VERBS[of.state]} (through {source.task.full_name})")
     return f"waits for {_listed([*names.values()])}"
 
 
@@ -452,19 +459,7 @@ def _named(cell: CellView) -> str:
     task = cell.task
     if task.item:
         return f"{task.full_name.rpartition('/')[0]}, of which {cell.completed:,} of {cell.items:,} completed"
-    return f"{task.full_name}, which {_is(task.state)}"
-
-
-def _is(state: State) -> str:
-    """A state as a verb."""
-    match state:
-        case State.FAILED | State.COMPLETED:
-            return str(state)
-        case State.REJECTED:
-            return "rejected its input"
-        case State.CANCELED | State.SKIPPED:
-            return f"was {state}"
-    return f"is {state}"
+    return f"{task.full_name}, which {_AS_VERBS[task.state]}"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -32,7 +32,7 @@ def _row(task: TaskView, words: str, within: str) -> str:
     is_bad = task.state in (State.FAILED, State.REJECTED) and not task.waived
     alarm = ' class="alarm"' if is_bad else ""
     return (
-        f'<tr class="of-task"><td class="name"><a href="/{in_markup(page_path(task.full_name))}"{alarm} title="{in_markup(task.label)}">'
+        f'<tr class="of-task"><td class="name"><a href="/{page_path(task.full_name)}"{alarm} title="{in_markup(task.label)}">'
         f"<b>{in_markup(ends(one_line(task.label)))}</b></a></td>"
         f'<td class="cut" title="{in_markup(task.why or "")}">{drawn_state(task.state, _why(task, within))}</td>'
         f'<td class="num">{_length(task, words)}</td><td class="soft wide">{in_markup(task.host or "")}</td>'
