@@ -432,7 +432,9 @@ class Draft:
                     priority = min(definition.priority + behind, GREATEST_PRIORITY)
                 # A hold of the archive lets REPORT pass (design 5.21).
                 held_by = BY_ITS_FILE if definition.hold else hold if program and task != report else None
-                if hold == BY_WORKFLOW_AUTHORS and program:
+                # Files that nobody has accepted must have no effect: a gate would cancel other tasks,
+                # or stand for a check of the same name.
+                if hold == BY_WORKFLOW_AUTHORS and (program or kind is TaskKind.ORDINARY):
                     held_by = hold
                 if task != report:
                     self.names[key.name] = self.names.get(key.name, False) or trigger is Trigger.COMMIT

@@ -225,9 +225,8 @@ def test_who_renames_a_guarded_task_has_his_run_held_and_all_that_follow(watched
     watched.commit(RENAMED | {"g": "# gate"}, author="mallory")
     watched.commit(RENAMED, author="ann")  # has not changed them
     watched.commit(RENAMED | {"more": "hold: true"}, author="ann")  # adds to what mallory has changed
-    for key in ("build@4", "publisch@4", "build@5", "publisch@5", "build@6", "more@6"):
+    for key in ("build@4", "publisch@4", "g@4", "build@5", "publisch@5", "build@6", "more@6"):
         assert watched.state(key) == "held", key
-    assert watched.state("g@4") == "completed"
     told = explain(watched.session, watched.task("build@4"))
     assert "papers (workflow-authors), because somebody else changed its workflow files" in told.text
     for key in ("build@4", "more@6"):
@@ -239,6 +238,33 @@ def test_who_renames_a_guarded_task_has_his_run_held_and_all_that_follow(watched
     assert watched.state("build@7") == "ready"
     watched.commit(RENAMED | {"again": ""}, author="Ann <a@example.org>")  # and an author's own change does not
     assert watched.state("again@8") == "ready"
+
+
+def test_a_gate_of_files_that_nobody_accepted_cancels_nothing_and_stands_for_no_check(watched: AnArchive) -> None:
+    accepted = {
+        "build": "",
+        "check": "depends: [build]",
+        "publish": "depends: [build]",
+        "next": 'depends: ["PREV:check"]',
+    }
+    watched.commit(accepted)
+    watched.commit(
+        {
+            "build": "",
+            "check": "# gate",
+            "sweep": 'cancels: ["PREV:publish", "PREV:check", "PREV:build"] # gate',
+        },
+        author="mallory",
+    )
+    assert {key: watched.state(key) for key in ("build@3", "check@3", "publish@3")} == {
+        "build@3": "ready", "check@3": "waiting", "publish@3": "held",
+    }  # fmt: skip
+    assert {watched.state(key) for key in ("check@4", "sweep@4")} == {"held"}
+    watched.commit(accepted)  # a revert
+    assert watched.state("next@5") == "waiting", "mallory's gate is no check"
+    holds.release_run(watched.session, RunId(watched.run_id(4)), "bob", how=How(approver=SOMEBODY))
+    assert {watched.state(key) for key in ("check@4", "sweep@4")} == {"completed"}
+    assert watched.state("publish@3") == "canceled"
 
 
 def test_a_release_of_the_run_accepts_its_files(watched: AnArchive) -> None:
