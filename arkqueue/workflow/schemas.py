@@ -75,10 +75,15 @@ class SchemaFile:
             return file.fault
         try:
             schema = schema_of(file)
+            broken = faults_of_references(file, schema.content)
         except Unreadable as why:
             faults.append(Fault(path, why.line, why.column, why.message, why.word))
             return ""
-        broken = faults_of_references(file, schema.content)
+        except BaseException as why:
+            faults.append(
+                Fault(path, 0, 0, TOO_DEEP if _is_too_deep(why) else f"is not a JSON Schema: {_failure(why)}")
+            )
+            return ""
         faults += broken
         self.found = None if broken else schema
         return ""
@@ -95,21 +100,20 @@ def schema_of(file: SourceFile) -> Schema:
     if not isinstance(schema, dict | bool):
         raise Unreadable(1, 1, "the file holds no JSON Schema; write a mapping")
     dialect = schema.get("$schema") if isinstance(schema, dict) else None
+    if dialect is not None and not isinstance(dialect, str):
+        raise Unreadable(*position(file, ["$schema"]), "$schema: write the URI of a dialect, or remove it")
     kind_of_schema = validators.validator_for(schema, default=None)
     if dialect is not None and kind_of_schema is None:
         raise Unreadable(0, 0, f"$schema: {shown(str(dialect))} is not a known dialect of JSON Schema; remove it")
     try:
         (kind_of_schema or validators.Draft202012Validator).check_schema(schema)
-        json.dumps(schema, allow_nan=False)
     except exceptions.SchemaError as why:
         place = position(file, why.absolute_path)
         raise Unreadable(*place, f"is not a JSON Schema: {_told(why.json_path, why.message)}") from None
+    try:
+        json.dumps(schema, allow_nan=False)
     except ValueError:
         raise Unreadable(0, 0, "a number of the schema is none in JSON; write another") from None
-    except BaseException as why:
-        if not _is_too_deep(why):
-            raise
-        raise Unreadable(0, 0, TOO_DEEP) from None
     return Schema(file.path, schema)
 
 
@@ -153,9 +157,17 @@ def misfits(value: Any, schema: Any) -> Iterator[Misfit]:
     except exceptions.UnknownType as why:
         yield Misfit(None, f"the schema has the type {shown(str(why.type))}, which there is not", is_of_schema=True)
     except BaseException as why:
-        if not _is_too_deep(why):
-            raise
-        yield Misfit(None, ENDLESS, is_of_schema=True)
+        fault = ENDLESS if _is_too_deep(why) else f"the schema cannot be applied: {_failure(why)}"
+        yield Misfit(None, fault, is_of_schema=True)
+
+
+def _failure(error: BaseException) -> str:
+    """The error of the library on a schema that it takes for one, but cannot read: not everything
+    that it reads is checked by its metaschemas. Other errors are raised again.
+    """
+    if isinstance(error, MemoryError) or not isinstance(error, Exception):
+        raise error
+    return f"{type(error).__name__}: {shown(str(error))}"
 
 
 def _is_too_deep(error: BaseException) -> bool:

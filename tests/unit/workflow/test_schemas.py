@@ -303,6 +303,33 @@ def test_a_reference_is_never_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     assert misfits([1], {"items": {"$ref": "#/nowhere"}}) == ["the schema refers to '/nowhere', which is not in it"]
 
 
+DRAFT_3 = '"$schema": "http://json-schema.org/draft-03/schema#"'
+
+
+@pytest.mark.parametrize(
+    ("schema", "line", "said"),
+    [
+        ('{"$schema": 3}', 1, "$schema: write the URI of a dialect"),
+        ('{"type": "object",\n"$schema": ["a"]}', 2, "$schema: write the URI of a dialect"),
+        ('{"$schema": "http://["}', 0, "is not a JSON Schema: 'ValueError: Invalid IPv6 URL'"),
+        (f'{{{DRAFT_3}, "definitions": 3}}', 0, "is not a JSON Schema: 'AttributeError: "),
+        (f'{{{DRAFT_3}, "definitions": {{"a": 1}}}}', 0, "is not a JSON Schema: 'TypeError: "),
+    ],
+)
+def test_a_schema_that_the_library_fails_on_is_a_fault(schema: str, line: int, said: str) -> None:
+    (fault,) = parsed(schema).faults
+    assert (fault.path, fault.line) == ("schemas/batch.json", line)
+    assert fault.message.startswith(said)
+
+
+def test_a_schema_that_the_library_fails_to_apply_is_at_fault_itself() -> None:
+    schema = {"$schema": "http://json-schema.org/draft-04/schema#", "$ref": 3}
+    assert parsed(json.dumps(schema)).faults == ()
+    (fault,) = judge(b"1", PayloadKind.JSON, [], schema=schema).faults
+    assert fault.path == "schema"
+    assert fault.message.startswith("the schema cannot be applied: ")
+
+
 def at_depth(depth: int, call: Callable[[], T]) -> T:
     return at_depth(depth - 1, call) if depth else call()
 
