@@ -1231,7 +1231,7 @@ from task g where g.id = any(%(gates)s);
     from (select archive_id, branch_id, run_id, name, item, id, number, run from task
           where state in ('failed', 'rejected') and not waived and (%(archives)s::bigint[] is null or archive_id = any(%(archives)s))) t
     left join completion c on (c.branch_id, c.name, c.item) = (t.branch_id, t.name, t.item)
-    where c.highest_number is null or (c.highest_number, c.highest_run) < (t.number, t.run)
+    where c.highest_number is null or (c.highest_number, c.highest_run) <= (t.number, t.run)
        -- Another run may repair the failure of an item, but never any other failure of a
        -- submission. Most runs are commit runs, which are run 1 and are not looked up.
        or t.run > 1 and t.item = '' and (select trigger from run where run.id = t.run_id) = 'submission')

@@ -608,6 +608,18 @@ def test_while_an_item_runs_its_list_is_run_again_by_no_other_command(archive: A
     refused(archive, "running: papers@2/fetch/y. Wait until they have ended, or cancel them", "fetch")
 
 
+def test_a_task_that_had_completed_and_fails_when_it_runs_again_needs_a_person(archive: AnArchive) -> None:
+    archive.commit({"fetch": "foreach: [x, y]", "index": "depends: [fetch]"})
+    archive.run("fetch/x@2", "fetch/y@2", "index@2")
+    retry_from(archive, "fetch")
+    archive.fail("fetch/x@2")
+    (need,) = needs_of(archive.session, None, [], []).lines
+    assert (need.name, need.command) == ("papers@2/fetch/x", "arkqueue retry papers@2/fetch/x")
+    archive.commit({"fetch": "foreach: [x, y]"})
+    archive.run("fetch/x@3")
+    assert needs_of(archive.session, None, [], []).lines == [], "a later revision has repaired it"
+
+
 @pytest.mark.parametrize("of_item", [False, True])
 def test_what_waits_for_a_canceled_task_that_was_not_reached_is_told_to_repeat_the_command(
     archive: AnArchive, monkeypatch: pytest.MonkeyPatch, of_item: bool
