@@ -91,7 +91,13 @@ def read_settings(stored: object, archive: str) -> ArchiveSettings:
 @lru_cache(64)
 def _of_text(stored: str, archive: str) -> ArchiveSettings:
     """Cached, because each row of a verb on many tasks has the settings of its archive."""
-    return read_settings(json.loads(stored), archive)
+    try:
+        value = json.loads(stored)
+    except json.JSONDecodeError:  # the driver returns a JSON text without its quotes
+        value = stored
+    if isinstance(value, str):
+        raise _unreadable(archive, f"they are {_kind(value)}, not an object")
+    return read_settings(value, archive)
 
 
 def _unreadable(archive: str, fault: str) -> Conflict:

@@ -604,7 +604,7 @@ where s.run_id is not null and run.branch_id is distinct from s.branch_id and (%
 
 -- name: doctor_settings
 -- The settings of an archive can be read, and its `keep` and `keep_logs` are valid ages.
-select id as archive, null::bigint as run, null::bigint as task, name, settings
+select id as archive, null::bigint as run, null::bigint as task, name, settings::text
 from archive where %(archive)s::bigint is null or id = %(archive)s order by id;
 
 -- name: doctor_times

@@ -355,14 +355,18 @@ def test_settings_that_cannot_be_read_are_named_by_doctor(archive: AnArchive, se
 
 
 @pytest.mark.garbles
-@pytest.mark.parametrize("settings", ['{"require_approval": "publish"}', '{"approval_not_author": 3}', "[]"])
+@pytest.mark.parametrize(
+    "settings", ['{"require_approval": "publish"}', '{"approval_not_author": 3}', "[]", '"publish"']
+)
 def test_no_task_is_planned_or_released_unheld_because_settings_cannot_be_read(session: Session, settings: str) -> None:
     """A text in place of a list would match no task."""
     papers = an_archive(session, "papers")
     archives.change_settings(session, papers.id, ArchiveSettings(require_approval=("publish",)), "ann")
     papers.commit({"a": "", "publish": "depends: [a]"})
     papers.sql(
-        "update archive set settings = case when %s = '[]' then '[]' else settings || %s::jsonb end", *[settings] * 2
+        "update archive set settings = case jsonb_typeof(new) when 'object' then settings || new else new end"
+        " from (select %s::jsonb as new) n",
+        settings,
     )
     for act in (
         lambda: papers.commit({"a": "", "publish": "depends: [a]"}),
@@ -378,9 +382,13 @@ def test_no_task_is_planned_or_released_unheld_because_settings_cannot_be_read(s
 
 
 @pytest.mark.garbles
-def test_what_cannot_be_read_is_told_with_the_command_that_helps(archive: AnArchive, session: Session) -> None:
+@pytest.mark.parametrize("settings", ["[]", '"publish"'])
+def test_what_cannot_be_read_is_told_with_the_command_that_helps(
+    archive: AnArchive, session: Session, settings: str
+) -> None:
     archive.commit({"a": ""})
-    archive.sql("update archive set settings = '[]'")
+    archive.sql("update archive set settings = %s::jsonb", settings)
+    assert ("settings", "papers") in {(found.check, found.archive) for found in examine(session).findings}
     archive.sql("update definition set body = '[1, 2]'")
     (need,) = status(session, None, None, lease=30.0).needs
     assert (need.name, need.text, need.command) == ("papers", UNREADABLE, "arkqueue doctor")
