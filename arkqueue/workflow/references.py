@@ -138,7 +138,9 @@ def _followed(schema: Any) -> Iterator[tuple[_Reference, Any]]:
     from referencing.jsonschema import DRAFT202012
 
     root = Resource.from_contents(schema, default_specification=DRAFT202012)
-    left = [(root, Registry().resolver_with_root(root))]
+    uri = root.id() or ""
+    # A registry that does not know all identifiers searches the whole schema for each reference.
+    left = [(root, Registry().with_resource(uri, root).crawl().resolver(uri))]
     seen = set()
     while left:
         resource, resolver = left.pop()

@@ -135,6 +135,7 @@ def misfits(value: Any, schema: Any) -> Iterator[Misfit]:
     from jsonschema import exceptions
     from referencing import Registry
     from referencing.exceptions import Unresolvable
+    from referencing.jsonschema import specification_with
 
     from arkqueue.workflow.keywords import validator_for
 
@@ -143,9 +144,11 @@ def misfits(value: Any, schema: Any) -> Iterator[Misfit]:
         # For a reference to the whole schema, its dialect would bring back the library's own
         # keywords.
         schema = {word: value for word, value in schema.items() if word != "$schema"}
-    # Without a registry of its own, the library would fetch referenced documents.
-    validator = kind(schema, registry=Registry())
     try:
+        root = specification_with(kind.META_SCHEMA["$schema"]).create_resource(schema)
+        # Without a registry of its own, the library would fetch referenced documents. A registry that
+        # does not know all identifiers searches the whole schema for each reference.
+        validator = kind(schema, registry=Registry().with_resource(root.id() or "", root).crawl())
         found = (said for error in validator.iter_errors(value) for said in _faults_of(error))
         for count, (place, said) in enumerate(found, 1):
             if count > MOST_MISFITS:

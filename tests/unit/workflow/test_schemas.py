@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import pytest
+from referencing import Registry
 
 from arkqueue.model import PayloadKind, SourceFile, Workflow
 from arkqueue.workflow import parse, schemas
@@ -301,6 +302,22 @@ def test_a_reference_is_never_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
             f"the schema refers to '{reference}', which is not in it"
         ]
     assert misfits([1], {"items": {"$ref": "#/nowhere"}}) == ["the schema refers to '/nowhere', which is not in it"]
+
+
+@pytest.mark.parametrize(("word", "name"), [("$anchor", "#one"), ("$id", "http://example.org/one")])
+def test_the_whole_schema_is_not_searched_for_each_reference(
+    monkeypatch: pytest.MonkeyPatch, word: str, name: str
+) -> None:
+    searched: list[Any] = []
+    crawl = Registry.crawl
+    monkeypatch.setattr(Registry, "crawl", lambda registry: searched.append(registry) or crawl(registry))
+    schema: dict[str, Any] = {
+        "items": {"$ref": name},
+        "$defs": {"a": {word: name.removeprefix("#"), "type": "integer"}},
+    }
+    assert misfits([1] * 200, schema) == []
+    parsed(json.dumps(schema | {"anyOf": [{"items": {"$ref": "#/$defs/a"}}] * 200}))
+    assert len(searched) < 10
 
 
 DRAFT_3 = '"$schema": "http://json-schema.org/draft-03/schema#"'
