@@ -46,7 +46,7 @@ def compose_json(text: str, builder: Builder) -> Node | None:
             *Lines(text).place(why.pos), f"the file is not JSON: {why.msg[0].lower()}{why.msg[1:]}"
         ) from None
     except _Constant as why:
-        place = next(token.start() for token in _TOKEN.finditer(text) if token.group() == why.word)
+        place = _place(why.word, text)
         message = f"the file is not JSON: {why.word} is not a number in JSON"
         raise Unreadable(*Lines(text).place(place), message, why.word) from None
     except RecursionError:
@@ -194,8 +194,9 @@ class _Items:
                         break
                     raise self._fault(start + why.pos, f"{why.msg[0].lower()}{why.msg[1:]}") from None
             except _Constant as why:
-                at = next(token.start() for token in _TOKEN.finditer(part) if token.group() == why.word)
-                raise self._fault(start + at, f"{why.word} is not a number in JSON", why.word) from None
+                raise self._fault(
+                    start + _place(why.word, part), f"{why.word} is not a number in JSON", why.word
+                ) from None
             except RecursionError:
                 end = size  # the composer finds the position
                 self._at = start + end
@@ -205,6 +206,13 @@ class _Items:
                     self._at = start + end
                     return _Composer(self._text, self._builder, self._lines, start, start + end).node(depth)
         raise Unreadable(*self._lines.place(start), LARGE_ITEM)
+
+
+def _place(constant: str, text: str) -> int:
+    """The position of the first constant in a text that is valid JSON up to there. More characters may
+    follow the constant at once, as in ``NaNx``.
+    """
+    return next(token.start() for token in _TOKEN.finditer(text) if token.group().startswith(constant))
 
 
 class _Constant(Exception):

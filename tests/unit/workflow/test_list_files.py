@@ -166,6 +166,7 @@ def test_a_cell_of_several_lines_keeps_the_lines_of_what_follows() -> None:
         ("v.json", '["a"]\n"b"', "lists/v.json:2:1: the file is not JSON: extra data"),
         ("v.json", '{"items": ["a"], "items": ["b"]}', "lists/v.json:1:18: 'items' is given twice, first in line 1"),
         ("v.json", '["a",\n NaN]', "lists/v.json:2:2: the file is not JSON: NaN is not a number in JSON"),
+        ("v.json", '["a NaN",\n {"b": -InfinityNaN}]', "lists/v.json:2:8: the file is not JSON: -Infinity is not a number in JSON"),
         ("v.json", '["a",\n "' + "b" * 2**21 + '"]', "lists/v.json:2:2: an item of the list is too large"),
         ("v.yaml", "- a\n- [" + f"{'b' * 100}, " * 90_000 + "]", "lists/v.yaml:2:"),
         ("v.csv", "id\na\n" + "," * (2**20 + 1) + "\n", "lists/v.csv:3:1: an item of the list is too large"),

@@ -201,6 +201,10 @@ def test_faults_do_not_grow_without_end() -> None:
     assert told[-1].message == "there are more than 1000 faults; correct the ones above first"
 
 
+def test_a_constant_of_json_with_further_characters_is_a_fault() -> None:
+    assert faults("[1, NaNx]", "a.json") == ["a.json:1:5: the file is not JSON: NaN is not a number in JSON"]
+
+
 def test_long_escapes_in_broken_json_are_told_at_once() -> None:
     assert "not JSON" in faults('["' + '\\"' * 400_000, "a.json")[0]
 
