@@ -13,7 +13,7 @@ from arkqueue.cli.lock import path as lock_path
 from arkqueue.cli.options import as_json, calls_server
 from arkqueue.cli.output import bold, say
 from arkqueue.cli.verbs import each
-from arkqueue.text import visible
+from arkqueue.text import on_one_line, visible
 
 if TYPE_CHECKING:
     from arkqueue.cli.client import Client
@@ -130,15 +130,22 @@ def _change(
 
     def one(name: str) -> tuple[Any, list[str]]:
         found = client.post(f"{archive_path(name)}/{verb}", body)
-        return found, [f"{bold(name)}: {_said(found['paused'])}"]
+        return found, [f"{bold(name)}: {_said(found['paused'], body['reason'])}"]
 
     each(locks or archives, of_lock if locks else one, as_json)
 
 
-def _said(pause: Any) -> str:
+def _said(pause: Any, reason: str) -> str:
+    """The state of an archive after the command. ``reason``: the command's."""
+    from arkqueue.cli.output import at
+
     if pause is None:
         return "resumed"
-    return "stays paused with the whole installation" if pause["with_all"] else "paused"
+    if pause["with_all"]:
+        return "stays paused with the whole installation"
+    if pause["reason"] and not reason:  # somebody had paused it
+        return on_one_line(f"paused already since {at(pause['at'])} by {pause['by']}: {pause['reason']}")
+    return "paused"
 
 
 def _of_host(client: Client, verb: str, name: str, body: dict[str, str]) -> tuple[Any, list[str]]:

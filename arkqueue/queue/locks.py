@@ -47,7 +47,8 @@ def set_capacity(session: Session, scope: ArchiveId, name: str, capacity: int | 
 
 def pause(session: Session, scope: ArchiveId, name: str, reason: str, by: str) -> None:
     """Let no task start that names a lock, until ``resume``. Tasks that were granted it and have
-    not started give all their locks back. If the lock is paused already, only its reason changes.
+    not started give all their locks back. If the lock is paused already, only a pause with a
+    reason replaces the person, the time and the reason.
     """
     told = {"scope": scope, "name": name, "by": by, "reason": reason}
     note = f"--lock {name} {reason}".rstrip()

@@ -25,8 +25,9 @@ PATIENCE = 10.0
 
 
 def pause(session: Session, archive: ArchiveId, reason: str, by: str) -> None:
-    """Let no task of an archive start until ``resume``. If it is paused already, only the reason
-    changes. Raises ``Conflict`` if the archive was removed.
+    """Let no task of an archive start until ``resume``. If it is paused already, only a pause with a
+    reason replaces the person, the time and the reason. Raises ``Conflict`` if the archive was
+    removed.
     """
 
     def work(graph: Graph) -> None:

@@ -104,8 +104,9 @@ group by a.id
 on conflict (archive_id) do update set pools = excluded.pools;
 
 -- name: pause_archive
--- Pause a locked archive; a later pause replaces the reason.
-update archive set paused_at = coalesce(paused_at, clock_timestamp()), paused_by = %(by)s, pause_reason = %(reason)s where id = %(archive)s;
+-- Pause a locked archive. If it is paused already, only a pause with a reason changes the row.
+update archive set paused_at = clock_timestamp(), paused_by = %(by)s, pause_reason = %(reason)s
+where id = %(archive)s and (paused_at is null or %(reason)s <> '');
 
 -- name: resume_archive
 -- End the pause of a locked archive. `is_paused`: the archive is still paused, because the
@@ -116,8 +117,9 @@ where id = %(archive)s and is_paused
 returning is_paused;
 
 -- name: pause_all
--- Pause the installation; archives that are added from now on are paused, too.
-update pause set paused_at = coalesce(paused_at, clock_timestamp()), paused_by = %(by)s, reason = %(reason)s;
+-- Pause the installation; archives that are added from now on are paused, too. If it is paused
+-- already, only a pause with a reason changes the row.
+update pause set paused_at = clock_timestamp(), paused_by = %(by)s, reason = %(reason)s where paused_at is null or %(reason)s <> '';
 
 -- name: resume_all
 -- End the pause of the installation.
@@ -134,9 +136,10 @@ where id = any(%(archives)s) and paused_with_all <> (select paused_at is not nul
 returning id, is_paused;
 
 -- name: drain
--- Drain a host: its task managers claim nothing.
+-- Drain a host: its task managers claim nothing. If it is drained already, only a drain with a
+-- reason changes the row.
 insert into drain (host, drained_by, reason) values (%(host)s, %(by)s, %(reason)s)
-on conflict (host) do update set drained_by = excluded.drained_by, reason = excluded.reason;
+on conflict (host) do update set drained_at = excluded.drained_at, drained_by = excluded.drained_by, reason = excluded.reason where excluded.reason <> '';
 
 -- name: end_drain
 -- End the drain of a host.

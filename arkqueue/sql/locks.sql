@@ -280,10 +280,11 @@ insert into lock (scope, name, capacity) values (%(scope)s, %(name)s, %(capacity
 on conflict (scope, name) do update set capacity = excluded.capacity;
 
 -- name: pause_lock
--- Pause a lock; a later pause replaces the reason.
+-- Pause a lock. If it is paused already, only a pause with a reason changes the row.
 insert into lock as k (scope, name, capacity, paused_at, paused_by, pause_reason)
 values (%(scope)s, %(name)s, 1, clock_timestamp(), %(by)s, %(reason)s)
-on conflict (scope, name) do update set paused_at = coalesce(k.paused_at, clock_timestamp()), paused_by = excluded.paused_by, pause_reason = excluded.pause_reason;
+on conflict (scope, name) do update set paused_at = excluded.paused_at, paused_by = excluded.paused_by, pause_reason = excluded.pause_reason
+where k.paused_at is null or excluded.pause_reason <> '';
 
 -- name: resume_lock
 -- End the pause of a lock.

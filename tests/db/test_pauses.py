@@ -10,7 +10,7 @@ from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.db.session import Session
 from arkqueue.errors import Busy, Conflict, NotFound
 from arkqueue.model import ArchiveId, End
-from arkqueue.queue import archives, claim, finish, pauses
+from arkqueue.queue import archives, claim, finish, locks, pauses
 from arkqueue.queue.graph import Graph
 from arkqueue.views import archives as views
 from arkqueue.views.explain import Explanation, explain
@@ -63,6 +63,31 @@ def test_nothing_of_a_paused_archive_starts_and_all_else_goes_on(archive: AnArch
     resume(archive)
     assert claimed(archive.session) == ["papers:b@2", "papers:a@3", "papers:a@4"]
     assert deeds(archive) == [("ann", "pause", WHY), ("ben", "resume", "")]
+
+
+def test_a_second_pause_takes_the_reason_from_nobody_unless_it_has_its_own(archive: AnArchive) -> None:
+    session, id = archive.session, ArchiveId(archive.id)
+    twice = (
+        lambda reason, by: pauses.pause(session, id, reason, by),
+        lambda reason, by: locks.pause(session, id, "tex", reason, by),
+        lambda reason, by: pauses.pause_all(session, reason, by),
+        lambda reason, by: pauses.drain(session, HOST, reason, by),
+    )
+    rows = (
+        "select paused_at, paused_by, pause_reason from archive",
+        "select paused_at, paused_by, pause_reason from lock",
+        "select paused_at, paused_by, reason from pause",
+        "select drained_at, drained_by, reason from drain",
+    )
+    for act, row in zip(twice, rows, strict=True):
+        act(WHY, "ann")
+        (first,) = [tuple(one.values()) for one in archive.sql(row)]
+        act("", "ben")
+        assert [tuple(one.values()) for one in archive.sql(row)] == [first]
+        assert first[1:] == ("ann", WHY)
+        act("the disk is full", "ben")
+        ((since, *told),) = [tuple(one.values()) for one in archive.sql(row)]
+        assert (since > first[0], told) == (True, ["ben", "the disk is full"])
 
 
 def test_no_cancels_fires_in_a_pause_and_what_would_fire_does_so_after_it(archive: AnArchive) -> None:

@@ -16,6 +16,8 @@ def test_an_archive_is_paused_shown_and_resumed(arkqueue: Cli, session: Session)
     done = arkqueue("pause", "papers", "nobody", "--reason", "the printer moves")
     assert (done.code, done.lines) == (1, ["papers: paused"])
     assert "archive nobody: does not exist" in done.err
+    (again,) = arkqueue("pause", "papers").lines
+    assert re.fullmatch(r"papers: paused already since .* by root \(first token\): the printer moves", again)
     arkqueue("hold", "papers", "--reason", "the disk is full")
     _, row, *reasons = arkqueue("archive", "list").lines
     assert row.split()[3] == "paused"
