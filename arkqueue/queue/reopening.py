@@ -224,6 +224,11 @@ def _root(graph: Graph, task: int, skipped: Any) -> tuple[str, str]:
     if row.superseded_by is not None:
         return f"{name}, which {superseded(graph, row)}", f"arkqueue retry {name} --force, {NEWEST}"
     said = f"{name}, which is {row.state}"
+    if row.state == skipped.state == State.CANCELED:
+        (place,) = graph.rows("place_of_task", task=skipped.id)
+        item = item_name(row, row.item)
+        if row.item and item == item_name(place, place.item):
+            return said, f"to retry both, with the other steps of the item: arkqueue retry {shlex.quote(item)}"
     if row.state == State.REJECTED:
         return said, f"arkqueue skip {name} --as-completed"
     return said, f"arkqueue retry {name}" + (

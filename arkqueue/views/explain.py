@@ -27,6 +27,7 @@ from arkqueue.names import (
     as_backfill,
     backfill_command,
     is_list,
+    item_name,
     list_name,
     name_of,
     parse_name,
@@ -346,8 +347,19 @@ class _Task:
         again = f"arkqueue retry {task_name(row)}"
         if again not in commands:
             return commands
+        if row.state == State.CANCELED and row.item and self._needs_canceled_step(row):
+            whole = f"arkqueue retry {shlex.quote(item_name(row, row.item))}"
+            return [whole if command == again else command for command in commands]
         force = " --force" if self._later(row) else ""
         return [f"{again}{force}{self._from_start(row)}" if command == again else command for command in commands]
+
+    def _needs_canceled_step(self, row: Any) -> bool:
+        """Whether a canceled step of an item needs another one that is canceled, so that a retry of the
+        step alone is refused.
+        """
+        needed = [found.root for found in self.session.rows("staying_skipped", candidates=[row.id], roots=[])]
+        roots = rows_by_id(self.session, needed).values() if needed else ()
+        return any((one.run_id, one.item, one.state) == (row.run_id, row.item, State.CANCELED) for one in roots)
 
     def _from_start(self, row: Any) -> str:
         """The option without which no retry repeats a lost command; empty if none needs it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from arkqueue.queue.done import Done
 from arkqueue.queue.graph import Graph
 from arkqueue.queue.guards import Approver
 from arkqueue.views import runs, tasks
+from arkqueue.views.explain import explain
 from tests.builders import AnArchive, an_archive
 
 LIST = "foreach: [a, b, c, d, e, f, g]"
@@ -183,6 +185,27 @@ def test_the_deletion_of_a_list_leaves_the_items_of_another_list_alone(session: 
     assert archive.state("other/b@2") == "ready"
     deletion.delete_item(session, run, "b", "ann")
     assert archive.state("other/b@2") == "canceled"
+
+
+def test_of_a_canceled_item_the_retry_of_all_its_steps_is_named(session: Session) -> None:
+    """The retry of a later step alone is refused, because an earlier one is canceled, too."""
+    archive = an_archive(session)
+    archive.commit(
+        {"fetch": "foreach: [x, y]", "pack": "foreach: [x, y]\ndepends: [fetch]", "index": "depends: [pack]"}
+    )
+    for name in ("pack/x@2", "fetch/x@2"):
+        archive.cancel(name)
+    archive.run("fetch/y@2", "pack/y@2")
+    helps = "arkqueue retry 'papers@2/*/x'"
+    with pytest.raises(
+        Conflict, match=r"pack/x: needs papers@2/fetch/x, which is canceled\. .* item: " + re.escape(helps)
+    ):
+        archive.retry("pack/x@2")
+    for name in ("pack/x@2", "index@2"):
+        assert explain(session, archive.task(name)).commands == [helps]
+    assert explain(session, archive.task("fetch/x@2")).commands == ["arkqueue retry papers@2/fetch/x"]
+    many.act_on_item(session, RunId(archive.run_id(2)), "x", "retry", many.retrying("ann", None))
+    archive.run("fetch/x@2", "pack/x@2", "index@2")
 
 
 def test_a_stopped_archive_refuses_a_verb_on_many_once(session: Session) -> None:
