@@ -230,12 +230,17 @@ def _attachments(there: Any) -> str:
     """The attachments of a run, in words; empty if it has none."""
     if there is None:
         return ""
-    files = f"{there['files']:,} file{'' if there['files'] == 1 else 's'}, {there['size'] / 2**20:,.1f} MiB"
+    files = files_in_words(there)
     return (
         f"{files}, removed"
         if there["is_removed"]
         else f"{files}, on {visible(there['hostname'] or there['store'][:8])}"
     )
+
+
+def files_in_words(there: Any) -> str:
+    """The number and size of attachments."""
+    return f"{there['files']:,} file{'' if there['files'] == 1 else 's'}, {there['size'] / 2**20:,.1f} MiB"
 
 
 def _scratch(there: Any, run: str) -> str:

@@ -14,6 +14,7 @@ import click
 
 from arkqueue.cli.options import as_json, calls_server, dry_run, of_states
 from arkqueue.cli.output import bold, print_json, say, state
+from arkqueue.cli.show import files_in_words
 from arkqueue.model import GREATEST_PRIORITY, LEAST_PRIORITY, USUAL_PRIORITY
 from arkqueue.text import visible
 
@@ -213,7 +214,7 @@ def delete(
         _refuse_states(found["full_name"], wanted)
         query = {"item": found["item"], "dry_run": "true" if dry_run else None}
         run = client.post(f"/runs/{found['run']}/delete", {}, **query)
-        return run, [_deleted(found, run, "deleted")]
+        return run, [_deleted(found, run, "deleted"), *_removed_for_good(found, run)]
 
     each(names, one, as_json, dry_run)
 
@@ -268,6 +269,14 @@ def _deleted(found: Any, run: Any, word: str) -> str:
     if found["item"] is None:
         return f"{bold(run['full_name'])}: {state(run['state'])}"
     return f"{bold(found['full_name'])}: {word}; {run['full_name']} is {state(run['state'])}"
+
+
+def _removed_for_good(found: Any, run: Any) -> list[str]:
+    """What undelete does not bring back: the attachments of a run that is deleted as a whole."""
+    there = run["attachments"] if found["item"] is None else None
+    if there is None or there["is_removed"]:
+        return []
+    return [f"  its attachments ({files_in_words(there)}) are removed, and undelete does not bring them back"]
 
 
 @click.command(epilog="Example: arkqueue note papers@12/index 'the disk was full; Ann has ordered another one'")

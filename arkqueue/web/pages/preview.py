@@ -131,6 +131,8 @@ def preview(caller: Caller, name: str, verb: str, how: Meant, back: str, do: Cal
         raise NotFound(f"the action {verb!r}", "does not exist on this page", "Open the page again.")
     run, of = _concerned(caller, name, verb)
     question = (_is_task(name) and OF_A_TASK.get(verb)) or QUESTIONS[verb]
+    if verb == "delete" and run is not None and "/" not in name.partition("@")[2]:
+        question += _removed_for_good(caller.session, run)
     kind = Consequence("deleted", 0, [], thing="item") if verb == "delete" else None
     done, found, is_all, states = _rehearsed(caller, of, run, do, kind)
     return Shown(
@@ -154,6 +156,15 @@ def preview(caller: Caller, name: str, verb: str, how: Meant, back: str, do: Cal
             "_fields": _fields(how),
         },
     )
+
+
+def _removed_for_good(session: Session, run: int) -> str:
+    """The sentence about the attachments of a run, which its deletion removes; empty if it has none."""
+    for there in session.rows("attachments_of_run", run=run):
+        if not there.is_removed:
+            files = f"{there.files:,} file{'s' * (there.files != 1)}, {there.size / 2**20:,.1f} MiB"
+            return f" Its attachments ({files}) are removed, and do not come back."
+    return ""
 
 
 def _rehearsed(

@@ -67,6 +67,9 @@ def test_files_and_folders_are_handed_in_and_found(shared: Installation, archive
     shown = shared("show", f"{papers.name}@id:m5").out
     assert f"3 files, 0.0 MiB, on {socket.gethostname()}\n" in shown
     assert "and attachments, 3 files of 101 bytes" in shown
+    for option in (["--dry-run"], []):
+        deleted = shared("delete", f"{papers.name}@2.2", *option).out.splitlines()
+        assert deleted[-1] == "  its attachments (3 files, 0.0 MiB) are removed, and undelete does not bring them back"
 
 
 def test_what_cannot_be_attached_is_named(shared: Installation, archives: Archives, tmp_path: Path) -> None:

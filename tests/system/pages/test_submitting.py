@@ -24,7 +24,7 @@ from arkqueue.web import create_app, run_api
 from arkqueue.web.pages import submitting
 from arkqueue.workflow import parse
 from tests.builders import AnArchive, an_archive, faulty
-from tests.system.pages.conftest import Visitors, form_of
+from tests.system.pages.conftest import Visitors, first, form_of
 from tests.system.pages.conftest import said as words
 from tests.system.web.conftest import PLAIN
 
@@ -222,6 +222,16 @@ def test_attachments_come_with_the_form(
     assert re.fullmatch("form-[0-9a-f]{32}", archive.sql("select sender_id from submission")[0]["sender_id"])
     page = browser.get("/papers@2.2").text
     assert "<b>é.txt" not in page
+
+
+@pytest.mark.usefixtures("archive", "stored")
+def test_the_preview_of_a_deletion_says_that_the_attachments_do_not_come_back(visitor: Visitors) -> None:
+    browser = visitor(Scope.OPERATE)
+    assert attach(browser, ("scan.tif", b"x"), ("scan 2.tif", b"x" * 2**20)).status_code == 303
+    said = "Its attachments (2 files, 1.0 MiB) are removed, and do not come back."
+    assert said in words(first(browser, "papers@2.2", "delete"))
+    assert said not in words(first(browser, "papers@2.2/*/a", "delete"))
+    assert said not in words(first(browser, "papers@2.2", "cancel"))
 
 
 def test_files_of_a_form_are_kept_beside_attachments_and_not_in_the_temporary_folder(
