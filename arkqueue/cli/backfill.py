@@ -134,9 +134,14 @@ def show(client: Client, name: str, as_json: bool) -> None:
         if runs:
             say()
             table(
-                [(bold(run["full_name"]), state(run["state"]), ago(run["created_at"])) for run in runs],
+                [(bold(run["full_name"]), _state(run), ago(run["created_at"])) for run in runs],
                 (title, "STATE", "MADE"),
             )
+
+
+def _state(run: Any) -> str:
+    """The state of a run, and of its report, which does not change it, if that failed."""
+    return state(run["state"]) + (", its report failed" if run["report"] == "failed" else "")
 
 
 def _open(counts: Any) -> str:

@@ -106,17 +106,17 @@ where f.id = %(backfill)s;
 
 -- name: failures_of_backfills
 -- The backfills with failed or rejected tasks that nobody has waived, or with runs that could not
--- start: the numbers of these tasks and runs. The newest backfill comes first; only those of watched
+-- start: the numbers of these tasks (without REPORT), of these REPORTs, and of these runs. The newest backfill comes first; only those of watched
 -- archives and present branches. If there is no backfill, no failure is read; otherwise an index has
 -- what is needed of each.
 with failures as materialized (
-    select run_id, count(*) as failed from task
+    select run_id, count(*) filter (where name <> 'REPORT') as failed, count(*) filter (where name = 'REPORT') as unsent from task
     where state in ('failed', 'rejected') and not waived and (%(archives)s::bigint[] is null or archive_id = any(%(archives)s)) and exists (select from backfill)
     group by run_id)
-select a.name as archive, f.number, sum(bad.failed)::int as failed, sum(bad.unstarted)::int as unstarted
-from (select run_id, failed, 0 as unstarted from failures
+select a.name as archive, f.number, sum(bad.failed)::int as failed, sum(bad.unsent)::int as unsent, sum(bad.unstarted)::int as unstarted
+from (select run_id, failed, unsent, 0 as unstarted from failures
       union all
-      select id, 0, 1 from run where faults <> '[]' and backfill_id is not null) bad
+      select id, 0, 0, 1 from run where faults <> '[]' and backfill_id is not null) bad
 join run on run.id = bad.run_id join backfill f on f.id = run.backfill_id
 join branch b on b.id = run.branch_id join archive a on a.id = run.archive_id
 where run.deleted_at is null and b.deleted_at is null and a.removed_at is null
@@ -124,12 +124,12 @@ where run.deleted_at is null and b.deleted_at is null and a.removed_at is null
 group by f.id, a.name, f.number order by f.id desc limit %(most)s;
 
 -- name: telling_runs_of_backfill
--- The runs of a backfill that failed or could not start, then the runs with a task that runs or can
+-- The runs of a backfill with failures that nobody has waived, or that could not start, then the runs with a task that runs or can
 -- run, each the oldest first. If no task runs or can run, the oldest run that has not ended, which
 -- the others wait for.
 (select r.id, true as is_bad from run r
  where r.backfill_id = %(backfill)s and r.deleted_at is null
-   and (r.faults <> '[]' or exists (select from task t where t.run_id = r.id and t.state in ('failed', 'rejected') and not t.deleted))
+   and (r.faults <> '[]' or exists (select from task t where t.run_id = r.id and t.state in ('failed', 'rejected') and not t.waived and not t.deleted))
  order by r.id limit %(most)s)
 union all
 (with going as (

@@ -132,11 +132,13 @@ def last_lines(session: Session, tasks: Sequence[TaskView]) -> dict[int, str]:
 @dataclass(frozen=True, slots=True)
 class FailuresOfBackfill:
     """A backfill with failures. ``failed``: the number of its tasks that failed or were rejected, and
-    are not waived. ``unstarted``: the number of its runs that could not start.
+    are not waived; ``unsent``: of its REPORTs that did. ``unstarted``: the number of its runs that
+    could not start.
     """
 
     full_name: str
     failed: int
+    unsent: int
     unstarted: int
 
 
@@ -269,7 +271,10 @@ def attention(session: Session, archives: Sequence[ArchiveId] | None, most: int,
         _each(failed, lambda pair: Failure(tasks[pair[0]], pair[1]) if pair[0] in tasks else None),
         {row.archive: row.runs for row in rows[1]},
         _each(
-            backfills, lambda row: FailuresOfBackfill(backfill_name(row.archive, row.number), row.failed, row.unstarted)
+            backfills,
+            lambda row: FailuresOfBackfill(
+                backfill_name(row.archive, row.number), row.failed, row.unsent, row.unstarted
+            ),
         ),
         _each(hanging, lambda row: _hanging(row, tasks.get(row.id))),
         _each(held, lambda row: Held(tasks[row[0]], *row[1:]) if row[0] in tasks else None),

@@ -213,7 +213,9 @@ def _explain_backfill(session: Session, archive: str, number: int, seen: Sequenc
         return _explanation(found.full_name, None, [Reason(kind=Why.COMPLETED, text=text)])
     parts = [_explain_run(session, RunId(run.id), parse_name(run.full_name), seen) for run in told]
     reasons = [
-        replace(reason, text=f"{run.full_name}: {reason.text}")
+        reason
+        if reason.text.startswith(f"{run.full_name}/")
+        else replace(reason, text=f"{run.full_name}: {reason.text}")
         for run, part in zip(told, parts, strict=True)
         for reason in part.reasons
     ]

@@ -334,6 +334,7 @@ def _failure(one: Failure, line: str, *, is_late: bool, explains: bool) -> Need:
 def _failed_in(backfill: FailuresOfBackfill) -> Need:
     command = f"arkqueue show {shlex.quote(backfill.full_name)}"
     said = [f"{backfill.failed:,} of its tasks failed"] if backfill.failed else []
+    said += [f"{backfill.unsent:,} of its reports could not be sent"] if backfill.unsent else []
     said += [f"{backfill.unstarted:,} of its runs could not start"] if backfill.unstarted else []
     return Need("failed", backfill.full_name, ", and ".join(said), command=command)
 

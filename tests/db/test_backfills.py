@@ -124,7 +124,7 @@ def test_a_backfill_that_waits_says_which_of_its_runs_and_for_what(session: Sess
     assert [run.full_name for run in shown(archive, second).open] == ["papers@3.3"]
     told = explain_name(session, "papers@fill:2")
     assert told.full_name == "papers@fill:2"
-    assert "papers@3.3: papers@3.3/thumbs: It waits for papers@3.2/thumbs, which failed" in told.text
+    assert "papers@3.3/thumbs: It waits for papers@3.2/thumbs, which failed" in told.text
     assert told.commands == ["arkqueue retry papers@3.2/thumbs", "arkqueue skip papers@3.2/thumbs"]
     assert [run.full_name for run in shown(archive, first).failed] == ["papers@3.2"]
     archive.retry("thumbs@3.2")
@@ -377,7 +377,7 @@ def test_a_list_that_is_faulty_fails_the_run_of_its_revision_and_is_refused_at_t
         in told.text
     )
     assert told.commands == ["arkqueue show papers@3.2", "arkqueue delete papers@3.2", again]
-    assert needs(session) == [FailuresOfBackfill("papers@fill:1", failed=0, unstarted=1)]
+    assert needs(session) == [FailuresOfBackfill("papers@fill:1", failed=0, unsent=0, unstarted=1)]
     deletion.delete_run(session, failed, "ann")
     assert not shown(archive, id).failed
     assert not needs(session)
@@ -391,6 +391,22 @@ def test_a_list_that_is_faulty_fails_the_run_of_its_revision_and_is_refused_at_t
 def needs(session: Session) -> list[FailuresOfBackfill]:
     """The backfills that need a person."""
     return [one for of in attention(session, None, 10, 10).backfills for one in of.shown]
+
+
+def test_a_backfill_distinguishes_its_tasks_from_its_reports_and_forgets_waived_failures(session: Session) -> None:
+    archive = an_old_archive(session, 4, head={**NEW, "REPORT": ""})
+    id = fill(archive, 2, 3)
+    plan_all(archive)
+    archive.fail("thumbs@2.2")
+    archive.run("REPORT@2.2", "thumbs@3.2")
+    archive.fail("REPORT@3.2")
+    assert needs(session) == [FailuresOfBackfill("papers@fill:1", failed=1, unsent=1, unstarted=0)]
+    text = explain_name(session, "papers@fill:1").text
+    assert "\npapers@3.2/REPORT: It failed" in text
+    assert "papers@3.2: papers@3.2/" not in text
+    archive.skip("thumbs@2.2")
+    assert needs(session) == [FailuresOfBackfill("papers@fill:1", failed=0, unsent=1, unstarted=0)]
+    assert [run.full_name for run in shown(archive, id).failed] == ["papers@3.2"]
 
 
 def test_a_backfill_waits_for_a_repository_that_does_not_give_its_lists_and_holds_up_no_other(session: Session) -> None:
