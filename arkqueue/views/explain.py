@@ -701,7 +701,9 @@ def _held_together(reasons: Sequence[Reason], row: Any) -> list[Reason]:
         return told
     text = f"{len(names)} more {'task is' if len(names) == 1 else 'tasks are'} held: {_some(names)}."
     is_late = any(command.endswith(SKIP_OUTDATED) for reason in held for command in reason.commands)
-    command = f"arkqueue release {row.archive} --all{SKIP_OUTDATED if is_late else ''}"
+    runs = {name.partition("/")[0] for name in names}
+    what = f"{row.archive} --all" if len(runs) > 1 else runs.pop()  # no more than these tasks need
+    command = f"arkqueue release {what}{SKIP_OUTDATED if is_late else ''}"
     more = Reason(kind=Why.HELD, text=text, tasks=names, commands=[command])
     place = told.index(held[MOST_HELD - 1]) + 1
     return [*told[:place], more, *told[place:]]

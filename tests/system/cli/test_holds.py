@@ -91,7 +91,8 @@ def test_many_held_tasks_are_released_without_the_outdated_ones(arkqueue: Cli, s
     explained = arkqueue("explain", "papers@2").out
     assert "arkqueue release papers@2/a --force" in explained
     assert "3 more tasks are held" in explained
-    assert "arkqueue release papers --all --skip-outdated" in explained
+    assert "arkqueue release papers@2 --skip-outdated" in explained
+    assert "--all" not in explained, "nobody has asked about other runs"
 
 
 def test_one_held_task_that_later_work_has_made_outdated_is_released_by_force(arkqueue: Cli, session: Session) -> None:
