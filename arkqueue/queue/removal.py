@@ -31,7 +31,7 @@ MOST_PIECES = 200
 LONGEST_REASON = 10_000
 """The most characters of a reason."""
 MOST_RECEIVERS = 20
-"""The most tasks that are named as recipients of removed outputs."""
+"""The most tasks that are named as recipients of removed outputs, and receivers of notifications."""
 TABLES = ("log_chunk", "attempt")
 """The tables that are vacuumed."""
 
@@ -188,6 +188,9 @@ def _beside(session: Session, task: TaskId, *, log: bool, outputs: bool) -> list
         tasks.append(row.id)
         name = task_name(session.rows("place_of_task", task=row.id)[0])
         holders.append(f"{name}, whose command got them in the report: where it sent the report, its workspace while it runs, its log and its outputs")  # fmt: skip
+    for row in session.rows("notified_of", task=task, most=MOST_RECEIVERS):
+        whom = "the author of the revision" if row.receiver == "author" else row.receiver
+        holders.append(f"the notification to {whom}, with the end of the log and the message of the attempt")
     for row in session.rows("scratch_of_tasks", tasks=tasks, most=MOST_RECEIVERS):
         run = run_name(session.rows("place_of_task", task=row.task)[0])
         folder = f"the scratch folder of {f'the item {row.item!r} of ' if row.item else ''}{run} on {row.host}"

@@ -100,6 +100,15 @@ select r.id
 from task t join run on run.id = t.run_id join task r on r.id = run.report_id and r.program
 where t.id = %(task)s and exists (select from attempt a where a.task_id = r.id and a.claimed_at > {part first_end});
 
+-- name: notified_of
+-- The receivers of notifications of a failure that may have been sent with the end of a log of a
+-- task and the message of its attempt. A mail for many notifications has neither.
+select d.receiver
+from task t join delivery d on d.run_id = t.run_id
+where t.id = %(task)s and d.occasion = 'failed' and d.tries > 0 and d.carried_by is null
+  and d.attempts && array(select id from attempt where task_id = %(task)s)
+group by d.receiver order by d.receiver limit %(most)s;
+
 -- name: scratch_of_tasks
 -- The scratch folders in which some tasks run, each with one of its tasks and the host that last
 -- served it, at most %(most)s.

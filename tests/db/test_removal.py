@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from arkqueue import logs
+from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.db.embedded.programs import Programs
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid
 from arkqueue.logs import Logs
 from arkqueue.logs.write import CHUNK
-from arkqueue.model import AttemptId, End, Outcome, RunId, Stream, TaskId
-from arkqueue.queue import claim, finish, purge, removal
+from arkqueue.model import ArchiveId, AttemptId, End, Outcome, RunId, Stream, TaskId
+from arkqueue.queue import archives, claim, finish, notifications, purge, removal
 from arkqueue.views import runs, tasks
 from arkqueue.views.doctor import examine
 from tests.builders import HOST, PROCESS, AnArchive, a_gateway, an_archive
@@ -257,6 +258,32 @@ def test_a_report_whose_command_got_the_outputs_is_named(archive: AnArchive) -> 
     )
     assert named(log=True, outputs=True) == named(log=False, outputs=True) == [told]
     assert named(log=True, outputs=False) == [told], "the report has the messages of attempts"
+
+
+def test_receivers_of_notifications_with_the_end_of_the_log_are_named(session: Session, archive: AnArchive) -> None:
+    settings = ArchiveSettings(notify={"ann@example.org": ["failed"], "author": ["failed"]})
+    archives.change_settings(session, ArchiveId(archive.id), settings, "ann")
+    archive.commit({"a": "", "b": ""}, author="Eve <eve@example.org>")
+    leak(archive)
+    archive.run("b@2")
+
+    def named(key: str) -> list[str]:
+        holders = removal.holders_of(session, TaskId(archive.task(key)), log=True, outputs=False)
+        return [holder for holder in holders if "notification" in holder]
+
+    while notifications.judge(session):
+        pass
+    assert named("a@2") == [], "nothing is sent yet"
+    while notifications.choose(session, 10):  # one mail at a time
+        archive.sql(
+            "update delivery set state = 'sent', ended_at = clock_timestamp(), sending_until = null where tries > 0"
+        )
+    what = "with the end of the log and the message of the attempt"
+    assert named("a@2") == [
+        f"the notification to ann@example.org, {what}",
+        f"the notification to the author of the revision, {what}",
+    ]
+    assert named("b@2") == [], "it has not failed"
 
 
 def test_a_scratch_folder_in_which_the_task_or_a_receiver_ran_is_named(session: Session, archive: AnArchive) -> None:
