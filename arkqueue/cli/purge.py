@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,16 +68,16 @@ def purge(
         if is_of_archive:
             _purge_by_age(session, names[0], reason, export, dry_run, as_json)
         elif is_of_task:
-            _remove(session, names[0], reason, log, outputs, as_json)
+            _remove(session, names[0], reason, log, outputs, dry_run, as_json)
         else:
             _purge(session, names, reason, export, dry_run, as_json)
 
 
 def _check(names: Sequence[str], reason: str, export: Path | None, *, is_of_task: bool, dry_run: bool) -> None:
     if is_of_task:
-        if len(names) > 1 or export or dry_run:
-            raise click.UsageError("--log and --outputs are for one task, and go without --export and --dry-run.")
-        if not reason.strip():
+        if len(names) > 1 or export:
+            raise click.UsageError("--log and --outputs are for one task, and go without --export.")
+        if not (reason.strip() or dry_run):
             raise click.UsageError("Say why, with --reason: it is shown in place of what is removed.")
     if any(map(is_archive, names)) and (len(names) > 1 or is_of_task):
         raise click.UsageError("Name one archive alone, or runs, or with --log or --outputs a task.")
@@ -142,16 +142,25 @@ def _by() -> str:
     return user() or "somebody at the command line"
 
 
-def _remove(session: Session, name: str, reason: str, log: bool, outputs: bool, as_json: bool) -> None:
+def _remove(session: Session, name: str, reason: str, log: bool, outputs: bool, dry_run: bool, as_json: bool) -> None:
     from dataclasses import asdict
 
     from arkqueue.queue.removal import remove
     from arkqueue.views.find import find_task
 
-    done = remove(session, find_task(session, name), _by(), reason, log=log, outputs=outputs)
+    task = find_task(session, name)
+    (archive,) = session.rows("archive_of_task", id=task)
+    with session.rehearsal(archive.id) if dry_run else nullcontext(session) as acting:
+        done = remove(acting, task, _by(), reason if reason.strip() else "a trial", log=log, outputs=outputs)
     if as_json:
         print_json(asdict(done))
         return
+    if dry_run:
+        say(
+            "Nothing is changed. It would be:"
+            if done.logs or done.outputs
+            else "Nothing is changed, and nothing would be."
+        )
     for what, count, is_wanted in (("logs", done.logs, log), ("outputs", done.outputs, outputs)):
         if is_wanted and count:
             say(f"{bold(visible(done.full_name))}: the {what} of {count} attempt{'' if count == 1 else 's'} removed")

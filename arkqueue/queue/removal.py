@@ -61,7 +61,8 @@ def check_reason(reason: str) -> None:
 def remove(
     session: Session, task: TaskId, by: str, reason: str, *, log: bool = False, outputs: bool = False
 ) -> Removed:
-    """Remove the logs, or the outputs, of a task's ended attempts, and the messages of these ends.
+    """Remove the logs, or the outputs, of a task's ended attempts, and the messages of these ends. A
+    rehearsal deletes no pieces, and vacuums nothing.
 
     ``reason``: shown in place of the removed text. If something is removed again, the newest reason
     is shown; the audit log keeps all.
@@ -90,7 +91,8 @@ def remove(
     session.wake("log")
     session.changed([row.archive_id])
     marked = session.rows("attempts_to_remove", task=task, silence=SILENCE)
-    _delete(session, [attempt.id for attempt in marked if attempt.is_removed])
+    if not session.is_rehearsal:
+        _delete(session, [attempt.id for attempt in marked if attempt.is_removed])
     holders = _vacuum(session) + _beside(session, task, log=log, outputs=outputs)
     return Removed(full_name=here, logs=logs, outputs=gone, live=len(live), holders=holders)
 
@@ -203,12 +205,13 @@ def _beside(session: Session, task: TaskId, *, log: bool, outputs: bool) -> list
 
 def _vacuum(session: Session) -> list[str]:
     """Vacuum the deleted rows out of the tables' files. Returns sentences on other places that may still have the text."""
-    with session.database.connect() as connection:
-        (before,) = rows(connection, "still_holding")
-        connection.execute("set statement_timeout = 0")
-        refusals: list[Diagnostic] = []
-        connection.add_notice_handler(refusals.append)
-        connection.execute(f"vacuum {', '.join(TABLES)}".encode())
+    (before,) = session.rows("still_holding")
+    if not session.is_rehearsal:
+        with session.database.connect() as connection:
+            connection.execute("set statement_timeout = 0")
+            refusals: list[Diagnostic] = []
+            connection.add_notice_handler(refusals.append)
+            connection.execute(f"vacuum {', '.join(TABLES)}".encode())
         if refusals:  # another user owns the tables
             return [f"this database, until the owner of its tables says: vacuum {', '.join(TABLES)}"]
     holders = ["backups and dumps that were made before", "PostgreSQL's write-ahead log, until it is written over"]

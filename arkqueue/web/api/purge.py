@@ -67,7 +67,7 @@ def purge_archive(
 
 
 @router.post("/tasks/{id}/purge")
-def purge_task(request: Request, id: int, purge: Purge) -> Removed:
+def purge_task(request: Request, id: int, purge: Purge, dry_run: DryRun = False) -> Removed:
     """Remove the logs or the outputs of a task's ended attempts at once and for good. The answer
     names other places that may still hold them.
     """
@@ -75,4 +75,5 @@ def purge_task(request: Request, id: int, purge: Purge) -> Removed:
     task = caller.task(id)
     if not (purge.log or purge.outputs):
         raise Invalid("the request", "removes nothing", "Give log, outputs, or both.")
-    return remove(caller.session, task, caller.by, purge.reason, log=purge.log, outputs=purge.outputs)
+    with caller.acting(dry_run, task=task) as caller:
+        return remove(caller.session, task, caller.by, purge.reason, log=purge.log, outputs=purge.outputs)

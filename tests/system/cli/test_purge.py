@@ -39,6 +39,12 @@ def test_removes_the_log_of_a_task_without_a_server_and_says_what_may_still_hold
     assert "--reason" in purge("papers@2/a", "--log").err
     assert "papers@2/b" in purge("papers@2/b", "--log", "--reason", "it leaked").err
 
+    tried = purge("papers@2/a", "--log", "--dry-run")
+    assert (tried.code, tried.lines) == (0, ["Nothing is changed. It would be:", "papers@2/a: the logs of 1 attempt removed"])  # fmt: skip
+    assert "It may still be in:\n  backups and dumps that were made before\n" in tried.err
+    assert archive.sql("select count(*) as n from log_chunk") == [{"n": 1}]
+    assert archive.sql("select log_removal_id from attempt") == [{"log_removal_id": None}]
+
     done = purge("papers@2/a", "--log", "--outputs", "--reason", "it leaked")
 
     assert (done.code, done.lines) == (0, [

@@ -184,8 +184,12 @@ def test_removed_log_is_told_in_its_place_to_who_reads_and_who_follows(
     problem(operator.post(call, json={"log": True, "reason": "it leaked"}), 403, "scope")
     problem(admin.post(call, json={"reason": "it leaked"}), 422, "removes nothing")
 
+    tried = admin.post(f"{call}?dry_run=true", json={"log": True, "reason": "it leaked"}).json()
+    assert reader.get(writing.path).content == secret
+
     done = admin.post(call, json={"log": True, "reason": "it leaked"}).json()
 
+    assert done == tried
     assert (done["full_name"], done["logs"], done["live"]) == ("papers@2/a", 1, 0)
     answer = reader.get(writing.path)
     assert answer.text.startswith("The log was removed on ")
