@@ -452,19 +452,6 @@ def test_a_key_retries_nothing_but_the_task_at_hand(opened: Opened, archive: AnA
 
 
 @pytest.mark.full
-def test_everything_is_read_and_done_without_javascript(opened: Opened, archive: AnArchive) -> None:
-    page = opened("/papers@2/index", java_script_enabled=False)
-    page.get_by_role("button", name="Retry").click()
-    expect(page.locator("h1")).to_have_text("papers@2/index")
-    assert archive.state("index@2") == "ready"
-    page.goto("/papers")
-    page.get_by_text("Hold", exact=True).first.click()
-    page.get_by_placeholder("Why?").locator("visible=true").fill("Friday")
-    page.get_by_role("button", name="Hold").click()
-    expect(page.locator(".says")).to_contain_text("Friday")
-
-
-@pytest.mark.full
 def test_the_hits_of_a_log_are_walked_without_javascript(opened: Opened, archive: AnArchive) -> None:
     archive.write("index@3", b"".join(b"line %d\n" % number for number in range(1, 2001)))
     page = opened("/papers@3/index", java_script_enabled=False)
@@ -671,22 +658,6 @@ def test_focus_draws_the_edges_of_a_cell_and_says_why_it_waits_without_a_request
     expect(page.locator(".grid tbody tr")).to_have_count(1)
     page.keyboard.press("u")
     expect(page.locator(".grid tbody tr")).to_have_count(4)
-
-
-@pytest.mark.full
-def test_the_pages_beside_the_runs_act_without_javascript(opened: Opened, archive: AnArchive) -> None:
-    archive.commit({"a": "lock: [tex]", "b": "lock: [tex]"})
-    page = opened("/-/locks", scope=Scope.ADMIN, java_script_enabled=False)
-    page.get_by_text("Pause", exact=True).first.click()
-    page.get_by_label("Why?").locator("visible=true").fill("<b>licence</b>")
-    page.get_by_role("button", name="Pause").click()
-    expect(page.locator("main")).to_contain_text("<b>licence</b>")
-    page.goto("/-/settings/papers")
-    page.get_by_label("max-running").fill("3")
-    page.get_by_role("button", name="Save").click()
-    expect(page.get_by_label("max-running")).to_have_value("3")
-    page.goto("/-/search?q=papers@2")
-    expect(page.get_by_role("heading", level=1)).to_have_text("papers@2")
 
 
 @pytest.mark.full
