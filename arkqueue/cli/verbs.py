@@ -380,7 +380,7 @@ def act(
         lines = [task_line(now[done]) for done in answer["done"] if done in now]
         if more := sum(done not in now for done in answer["done"]) if answer["run"]["lists"] else 0:
             lines.append(f"and {more:,} more items")
-        return answer, lines + [refusal_line(refusal) for refusal in answer["refused"]]
+        return answer, lines + _accepted(answer) + [refusal_line(refusal) for refusal in answer["refused"]]
 
     each(names, one, as_json, dry_run)
 
@@ -452,8 +452,17 @@ def many_lines(what: str, name: str, answer: Any) -> list[str]:
             "1 is an approval step" if len(answer["approved"]) == 1 else f"{len(answer['approved'])} are approval steps"
         )
         said += [f"{are}, approved by this:", *_first(answer["approved"])]
+    said += _accepted(answer)
     more = [f"and {len(refused) - MOST_LINES} more"] if len(refused) > MOST_LINES else []
     return [*said, *(refusal_line(refusal) for refusal in refused[:MOST_LINES]), *more]
+
+
+def _accepted(answer: Any) -> list[str]:
+    """The runs whose workflow files, which somebody else changed, a release accepts."""
+    return [
+        f"{bold(visible(run))}: its workflow files are accepted by this (workflow-authors)"
+        for run in answer.get("accepted", ())
+    ]
 
 
 def _list_lines(name: str, verb: str, answer: Any) -> list[str]:

@@ -30,7 +30,8 @@ class Refused:
 @dataclass(slots=True)
 class Done:
     """``tasks``: the tasks on which the verb acted. ``approvals``: those of them that are approval
-    steps, which a release approved. ``skipped``: tasks that were waived instead of released,
+    steps, which a release approved. ``accepted``: the names of the runs whose workflow files a
+    release accepted (``workflow-authors``), the last one of each branch. ``skipped``: tasks that were waived instead of released,
     because their release would have been refused.
 
     ``left``: the number of tasks that were not reached: the time for one command was over, the
@@ -39,6 +40,7 @@ class Done:
 
     tasks: list[int] = field(default_factory=list)
     approvals: list[int] = field(default_factory=list)
+    accepted: list[str] = field(default_factory=list)
     skipped: list[int] = field(default_factory=list)
     refused: list[Refused] = field(default_factory=list)
     left: int = 0
@@ -47,6 +49,7 @@ class Done:
         """Add the result of the next step."""
         self.tasks += more.tasks
         self.approvals += more.approvals
+        self.accepted += more.accepted
         self.skipped += more.skipped
         self.refused += more.refused
         self.left += more.left

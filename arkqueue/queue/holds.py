@@ -213,6 +213,7 @@ def release_run(session: Session, run: RunId, by: str, reason: str = "", how: Ho
         if not tasks:
             raise Conflict(run_name(row), "has no held task")
         left[:], done.tasks, done.approvals, done.skipped, done.refused = tasks[MOST_TASKS:], [], [], [], []
+        done.accepted = []
         done.add(act(graph, tasks[:MOST_TASKS]))
 
     def act(graph: Graph, tasks: Sequence[int]) -> Done:
@@ -290,7 +291,8 @@ def release_locked(
         done.approvals = graph.ids("approval_steps", tasks=fit)
         done.tasks = sorted(graph.ids("release", tasks=fit, release=entry()))
         if foreign:
-            graph.do("accept_workflows_of", runs=foreign)
+            accepted = graph.ids("accept_workflows_of", runs=foreign)
+            done.accepted = [run_name(place_of_run(graph, run)) for run in accepted]
         graph.follow(entering=done.tasks)
     elif done.skipped:
         entry()

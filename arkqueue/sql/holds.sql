@@ -200,10 +200,11 @@ where t.id = any(%(tasks)s) and (t.hold_id = -2 or t.hold_id = -1 and r.is_forei
 -- name: accept_workflows_of
 -- Accept the workflow files of released runs. On each branch, the files of the last of these
 -- revisions count. If the accepted files of a branch are those of a later revision, they stay
--- accepted.
+-- accepted. Returns the runs whose files are accepted now.
 update branch b set accepted_files = l.files
-from (select distinct on (run.branch_id) run.branch_id, r.number, w.files
+from (select distinct on (run.branch_id) run.id, run.branch_id, r.number, w.files
       from run join revision r on r.id = run.revision_id join workflow w on w.id = r.workflow_id where run.id = any(%(runs)s) order by run.branch_id, r.number desc) l
 where b.id = l.branch_id
   and not exists (select from revision later join workflow w on w.id = later.workflow_id
-                  where later.branch_id = b.id and later.number > l.number and later.dropped_at is null and w.files = b.accepted_files);
+                  where later.branch_id = b.id and later.number > l.number and later.dropped_at is null and w.files = b.accepted_files)
+returning l.id;

@@ -272,7 +272,10 @@ def test_a_release_of_the_run_accepts_its_files(watched: AnArchive) -> None:
     holds.release(watched.session, watched.task("build@3"), "bob", how=How(approver=SOMEBODY))
     watched.commit(RENAMED, author="mallory")
     assert watched.states()["build@4"] == "held", "a task alone accepts nothing"
-    holds.release_run(watched.session, RunId(watched.run_id(4)), "bob", how=How(approver=SOMEBODY))
+    done = holds.release_run(watched.session, RunId(watched.run_id(4)), "bob", how=How(approver=SOMEBODY))
+    assert done.accepted == ["papers@4"]
+    done = holds.release_archive(watched.session, watched.id, "bob", how=How(approver=SOMEBODY, force=True))
+    assert done.accepted == [], "the files of papers@3 are older than the accepted ones"
     watched.commit(RENAMED, author="mallory")
     assert watched.states()["build@5"] == "ready"
     watched.trigger(3, "build", force=True)

@@ -28,10 +28,11 @@ class Refusal:
 class RunAction:
     """The result of an action on a run or an item: the tasks on which it acted, and the refusals.
     ``left``: the number of tasks that it did not reach; repeat the call. ``run``: after an action
-    on an item, with only the tasks of that item.
+    on an item, with only the tasks of that item. ``accepted``: as in `ArchiveAction`.
     """
 
     done: list[str]
+    accepted: list[str]
     refused: list[Refusal]
     left: int
     run: RunDetail
@@ -42,12 +43,14 @@ class ArchiveAction:
     """The result of an action on an archive: the tasks on which it acted, the waived ones
     (``skip_outdated``), and the refusals.
 
-    ``approved``: those of ``done`` that are approval steps, which a release approved. ``left``: the
-    number of tasks that it did not reach; repeat the call.
+    ``approved``: those of ``done`` that are approval steps, which a release approved. ``accepted``:
+    runs whose workflow files the release accepted (`workflow_authors`), the last one of each
+    branch. ``left``: the number of tasks that it did not reach; repeat the call.
     """
 
     done: list[str]
     approved: list[str]
+    accepted: list[str]
     skipped: list[str]
     refused: list[Refusal]
     left: int
@@ -70,7 +73,7 @@ def on_run(caller: Caller, run: RunId, done: Done, item: str | None = None) -> R
     """The answer of an action on a run, or an item of it."""
     tasks = _named(caller, [*done.tasks, *done.skipped])
     shown = runs.run(caller.session, run, item)
-    return RunAction(done=tasks, refused=refusals(caller, done), left=done.left, run=shown)
+    return RunAction(done=tasks, accepted=done.accepted, refused=refusals(caller, done), left=done.left, run=shown)
 
 
 def on_archive(caller: Caller, archive: ArchiveId, done: Done) -> ArchiveAction:
@@ -79,6 +82,7 @@ def on_archive(caller: Caller, archive: ArchiveId, done: Done) -> ArchiveAction:
     return ArchiveAction(
         done=_named(caller, done.tasks),
         approved=_named(caller, done.approvals),
+        accepted=done.accepted,
         skipped=_named(caller, done.skipped),
         refused=refusals(caller, done),
         left=done.left,

@@ -57,6 +57,7 @@ IF_REFUSED: Final = {"release": "Its held tasks may start, except for those that
 """The meaning of a verb that is refused for some of the tasks."""
 WAIVED: Final = "waived"
 """The word for a failure that keeps its state, and after which other tasks may go on."""
+ACCEPTED: Final = "accepted with workflow files that somebody else has changed (workflow-authors)"
 _OF_A_DELETION: Final = ("delete", "undelete")
 """The verbs after which the state of a run is known from the verb."""
 OF_A_PURGE: Final = {
@@ -190,6 +191,8 @@ def _rehearsed(
         if kind and done.tasks:
             named = task_names(rehearsed.session, done.tasks[:MOST_NAMED])
             found.insert(0, replace(kind, count=len(done.tasks), names=list(named.values())))
+        if done.accepted:
+            found.insert(0, Consequence(ACCEPTED, len(done.accepted), done.accepted[:MOST_NAMED], State.HELD, "run"))
         becomes = _states(rehearsed.session, run)
     return done, found, len(before) < MOST_LOOKED_AT, (*was, *becomes) if was != becomes else ()
 

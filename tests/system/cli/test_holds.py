@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.db.session import Session
-from arkqueue.queue import claim
+from arkqueue.queue import archives, claim
 from tests.builders import HOST, PROCESS, an_archive
 from tests.system.cli.conftest import Cli
 
@@ -120,3 +121,15 @@ def test_a_held_task_that_is_superseded_says_so(arkqueue: Cli, session: Session)
     assert arkqueue("release", "papers@2/build").code == 1
     assert explained.lines[-1].strip() == "arkqueue release papers@2/build --force"
     assert arkqueue("release", "papers@2/build", "--force").code == 0
+
+
+def test_a_release_names_the_runs_whose_workflow_files_it_accepts(arkqueue: Cli, session: Session) -> None:
+    archive = an_archive(session)
+    archives.change_settings(session, archive.id, ArchiveSettings(process=True, workflow_authors=("ann",)), "ann")
+    archive.commit({"evil": ""}, author="mallory")
+    says = "papers@2: its workflow files are accepted by this (workflow-authors)"
+    assert arkqueue("release", "papers@2", "--dry-run").lines[1:] == ["papers@2/evil: ready", says]
+    assert arkqueue("release", "papers", "--all", "--dry-run").lines[1:] == [
+        "papers: 1 task released", says, "  papers@2/evil",
+    ]  # fmt: skip
+    assert arkqueue("release", "papers@2").lines == ["papers@2/evil: ready", says]

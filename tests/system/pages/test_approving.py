@@ -16,6 +16,7 @@ from arkqueue.queue import archives, backfill, control, holds, sign_ins, tokens
 from arkqueue.queue.tokens import Scope
 from arkqueue.views.explain import explain
 from arkqueue.web.pages import approving
+from arkqueue.web.pages.preview import ACCEPTED
 from tests.builders import AnArchive, an_archive
 from tests.system.pages.conftest import Visitors, first, form_of, press, said
 from tests.system.pages.test_verbs import verbs
@@ -136,8 +137,9 @@ def test_a_run_that_the_authors_of_workflows_hold_has_one_button(
     assert release.findall(visitor(Scope.OPERATE).get("/").text) == []
     browser = _as(visitor(), session, "bob")
     assert release.findall(browser.get("/").text) == [here]
-    fields = {"name": here, "verb": "release", "back": "/", "form": form_of(browser.get("/")), "sure": "yes"}
-    assert browser.post("/-/act", data=fields).status_code == 303
+    fields = {"name": here, "verb": "release", "back": "/", "form": form_of(browser.get("/"))}
+    assert f"1 run would be {ACCEPTED} {here}" in said(browser.post("/-/act", data=fields))
+    assert browser.post("/-/act", data=fields | {"sure": "yes"}).status_code == 303
     assert archive.states()[f"evil@{archive.numbers['']}"] == "ready"
 
 
