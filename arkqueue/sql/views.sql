@@ -1130,6 +1130,25 @@ cross join lateral (
     select run.id from run where run.archive_id = of.archive_id and run.deleted_at is null and run.backfill_id is null order by run.id desc limit %(most)s
 ) page;
 
+-- name: stranded_tasks
+-- Ready tasks that no task manager which has reported lately can run, because it lacks their labels or
+-- is not on the host of their folder: for each archive and pool, the first task, and the number of all.
+-- `store`, `hostname`: that host. The tasks became ready at least `silence` ago.
+select a.name as archive, t.id, t.n, p.labels, substring(p.labels from '@([^,]+)') as store, h.hostname
+from ready_archive r cross join lateral (select pool, split_part(pool, ' ', 2) as labels from unnest(r.pools) p(pool) where pool like '%% %%') p
+join archive a on a.id = r.archive_id and a.removed_at is null and a.stopped is null and not a.is_paused
+cross join lateral (
+    select min(t.id) as id, count(*)::int as n from task t
+    where t.state = 'ready' and t.pool = p.pool and t.archive_id = r.archive_id and t.ready_at < clock_timestamp() - make_interval(secs => %(silence)s)) t
+left join lateral (select hostname from task_manager m where m.store = substring(p.labels from '@([^,]+)') order by m.seen_at desc limit 1) h on true
+where t.n > 0 and (%(archives)s::bigint[] is null or r.archive_id = any(%(archives)s))
+  and exists (select from task_manager m where m.stopped_at is null and m.seen_at > clock_timestamp() - make_interval(secs => %(silence)s))
+  and not exists (
+      select from task_manager m
+      where m.stopped_at is null and m.seen_at > clock_timestamp() - make_interval(secs => %(silence)s)
+        and string_to_array(p.labels, ',') <@ (m.labels || coalesce('@' || m.store, '')))
+order by t.id desc limit %(most)s;
+
 -- name: hanging_tasks
 -- Running tasks that a person may have to look at, the longest-running first: the task manager is
 -- silent, or the task takes much longer than usual, by a factor and by a number of seconds. At most

@@ -190,6 +190,19 @@ class Hanging:
 
 
 @dataclass(frozen=True, slots=True)
+class Stranded:
+    """A ready task that no running task manager can run, for all ``tasks`` that need the same. They
+    need a host: ``store``, and its ``hostname`` if that is known; without it, they need ``labels``.
+    """
+
+    task: TaskView
+    tasks: int
+    labels: list[str]
+    store: str | None
+    hostname: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Interrupted:
     """A ``retry RUN --from TASK`` that ended before it had brought back all of its tasks. ``run``: the
     name of the run; ``note``: the options of the command, from the audit log.
@@ -218,6 +231,7 @@ class Attention:
     hanging tasks, the oldest first. ``held``: tasks that wait only for a person's release, without
     those of ``together``. ``paused_locks``: those of the whole installation. All others have the
     newest first. ``interrupted``: retries of a part of a run that have not reached all of their tasks.
+    ``stranded``: ready tasks that no running task manager can run.
     """
 
     faulty: list[Several[RunView]]
@@ -229,6 +243,7 @@ class Attention:
     together: list[Several[HeldTogether]]
     paused_locks: list[PausedLockView]
     interrupted: list[Several[Interrupted]]
+    stranded: list[Several[Stranded]]
 
 
 def attention(session: Session, archives: Sequence[ArchiveId] | None, most: int, each: int) -> Attention:
@@ -247,9 +262,10 @@ def attention(session: Session, archives: Sequence[ArchiveId] | None, most: int,
         ("held_together", asked | {"most": MOST_HOLDS, "firsts": MOST_FIRSTS}),
         ("paused_everywhere", asked),
         ("interrupted_retries", asked | {"most": MOST_HOLDS}),
+        ("stranded_tasks", asked | {"most": MOST_HOLDS, "silence": SILENCE}),
     )
-    faulty, backfills, hanging, together, interrupted = (
-        _in_shares(_by_archive(rows[at]), most, each) for at in (0, 2, 3, 5, 7)
+    faulty, backfills, hanging, together, interrupted, stranded = (
+        _in_shares(_by_archive(rows[at]), most, each) for at in (0, 2, 3, 5, 7, 8)
     )
     failed = _in_shares(
         [Several(row.archive, list(zip(row.ids, row.items, strict=True)), row.count) for row in rows[1]], most, each
@@ -262,7 +278,7 @@ def attention(session: Session, archives: Sequence[ArchiveId] | None, most: int,
     ids = (
         [id for one in failed for id, _ in one.shown]
         + [id for one in held for id, *_ in one.shown]
-        + [row.id for one in hanging for row in one.shown]
+        + [row.id for some in (hanging, stranded) for one in some for row in one.shown]
     )
     tasks = {task.id: task for task in tasks_by_id(session, ids)}
     runs = {run.id: run for run in views_of_runs(session, [row.id for one in faulty for row in one.shown])}
@@ -281,6 +297,7 @@ def attention(session: Session, archives: Sequence[ArchiveId] | None, most: int,
         _each(together, _held_together),
         [paused_lock(row) for row in rows[6]],
         _each(interrupted, lambda row: Interrupted(run_name(row), row.note)),
+        _each(stranded, lambda row: _stranded(row, tasks.get(row.id))),
     )
 
 
@@ -306,6 +323,11 @@ def _each(found: Sequence[Several[T]], view: Callable[[T], S | None]) -> list[Se
 
 def _hanging(row: Any, task: TaskView | None) -> Hanging | None:
     return None if task is None else Hanging(task, row.is_silent, row.seen_at, row.seconds)
+
+
+def _stranded(row: Any, task: TaskView | None) -> Stranded | None:
+    labels = [label for label in row.labels.split(",") if not label.startswith("@")]
+    return None if task is None else Stranded(task, row.n, labels, row.store, row.hostname)
 
 
 def _held_together(row: Any) -> HeldTogether:

@@ -24,6 +24,7 @@ from arkqueue.views.attention import (
     HeldTogether,
     Interrupted,
     Several,
+    Stranded,
     attention,
     last_lines,
 )
@@ -232,6 +233,12 @@ def needs_of(
     )
     add("failed", known.backfills, _failed_in, ("backfill with failures", "backfills with failures"))
     add("waiting", known.interrupted, _interrupted, ("interrupted retry", "interrupted retries"))
+    add(
+        "ready",
+        known.stranded,
+        _stranded,
+        ("group of tasks that nobody can run", "groups of tasks that nobody can run"),
+    )
     add("running", known.hanging, _hanging, ("task that may hang", "tasks that may hang"))
     add(
         "held",
@@ -337,6 +344,14 @@ def _failed_in(backfill: FailuresOfBackfill) -> Need:
     said += [f"{backfill.unsent:,} of its reports could not be sent"] if backfill.unsent else []
     said += [f"{backfill.unstarted:,} of its runs could not start"] if backfill.unstarted else []
     return Need("failed", backfill.full_name, ", and ".join(said), command=command)
+
+
+def _stranded(one: Stranded) -> Need:
+    more = f" like {one.tasks - 1:,} more" if one.tasks > 1 else ""
+    where = f" on {one.hostname or 'the host'} ({one.store[:8]}), which has its folder," if one.store else ""
+    lacks = f"has the labels {', '.join(one.labels)}" if one.labels else "is running"
+    command = f"arkqueue explain {shlex.quote(one.task.full_name)}"
+    return Need("ready", one.task.full_name, f"is ready{more}, and no task manager{where} {lacks}", command=command)
 
 
 def _interrupted(one: Interrupted) -> Need:

@@ -10,8 +10,8 @@ import pytest
 
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict
-from arkqueue.model import AttemptId, Claim, End, Outcome, Receipt, RunId
-from arkqueue.queue import claim, deletion, finish, holds, locks, purge, redo, reports, scratch
+from arkqueue.model import ArchiveId, AttemptId, Claim, End, Outcome, Receipt, RunId
+from arkqueue.queue import claim, deletion, finish, holds, locks, pauses, purge, redo, reports, scratch
 from arkqueue.views.doctor import examine
 from arkqueue.views.explain import explain
 from arkqueue.views.needs import needs_of
@@ -523,6 +523,29 @@ def test_status_does_not_offer_a_retry_without_the_folder(session: Session) -> N
     (need,) = needs_of(session, None, [], []).lines
     assert (need.verb, need.command) == ("", "arkqueue explain papers@2/b")
     assert why(archive, "b@2").commands[1] == "arkqueue retry papers@2 --from a"
+
+
+def test_status_names_ready_tasks_that_no_running_task_manager_can_run(session: Session) -> None:
+    archive = an_archive(session)
+    listed = "foreach: [x, y]\nscratch: item"
+    archive.commit({"a": listed, "b": f"{listed}\ndepends: [a]", "c": "runs_on: [gpu, tex]"})
+    here = Host(session, "here")
+    Host(session, "there", "gpu")
+    here.complete()
+    assert needs_of(session, None, [], []).lines == [], "they have just become ready"
+    archive.sql("update task set ready_at = ready_at - interval '1 h'")
+    (labels,) = needs_of(session, None, [], []).lines
+    assert (labels.name, labels.text) == ("papers@2/c", "is ready, and no task manager has the labels gpu, tex")
+    archive.sql("update task_manager set seen_at = seen_at - interval '1 h' where host = 'here'")
+    folder, labels = sorted(needs_of(session, None, [], []).lines, key=lambda need: need.name)
+    assert (folder.name, labels.name) == ("papers@2/b/x", "papers@2/c")
+    assert (
+        folder.text
+        == "is ready like 1 more, and no task manager on machine-here (here), which has its folder, is running"
+    )
+    assert folder.command == "arkqueue explain papers@2/b/x"
+    pauses.pause(session, ArchiveId(archive.id), "", "ann")
+    assert needs_of(session, None, [], []).lines == []
 
 
 def test_explain_warns_of_a_second_run_of_a_command_that_is_meant_to_run_once(session: Session) -> None:
