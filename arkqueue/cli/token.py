@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -53,10 +53,15 @@ def list_(client: Client, everything: bool, as_json: bool) -> None:
         print_json(found)
         return
     rows = [
-        (str(t["id"]), t["scope"], ", ".join(t["archives"] or ["every archive"]), ago(t["created_at"]), "revoked" if t["revoked_at"] else "", visible(t["name"]))
+        (str(t["id"]), t["scope"], ", ".join(t["archives"] or ["every archive"]), ago(t["created_at"]), "revoked" if t["revoked_at"] else "", visible(t["name"] + _persons(t)))
         for t in found
     ]  # fmt: skip
     table(rows, ("TOKEN", "SCOPE", "FOR", "MADE", "", "NAME"))
+
+
+def _persons(token: Any) -> str:
+    """The persons for whom a token stands."""
+    return f" for {', '.join(token['authors'])}" if token["authors"] else ""
 
 
 @token.command()

@@ -428,3 +428,6 @@ def test_token_is_made_listed_and_revoked(arkqueue: Cli, session: Session) -> No
     assert tokens.check(session, other["token"]) is None, "one refusal does not keep the others"
     assert len(arkqueue("token", "list").lines) == 2
     assert "revoked" in arkqueue("token", "list", "--all").out
+    persons = ("--author", "ann", "--author", "Ann <ann@example.org>")
+    arkqueue("token", "create", "--scope", "approve", "--name", "of Ann", *persons)
+    assert arkqueue("token", "list").lines[-1].endswith("of Ann for ann, Ann <ann@example.org>")
