@@ -575,7 +575,7 @@ select t.id, t.run_id, t.branch_id, t.number, t.run, t.name, t.item, t.kind, t.s
        a.is_paused, a.paused_at is null as paused_with_all, a.paused_at is not null and a.paused_with_all as paused_twice,
        coalesce(a.paused_at, p.paused_at) as paused_at, coalesce(a.paused_by, p.paused_by) as paused_by,
        coalesce(a.pause_reason, p.reason, '') as pause_reason,
-       coalesce(a.settings->'require_approval', '[]') as guards, t.hold_id, h.at as held_at, h.by as held_by, {part held_note} as held_note, h.verb = 'hold' and h.run_id is null as is_held_with_archive,
+       coalesce(a.settings->'require_approval', '[]') as guards, coalesce(a.settings->'approval_not_author' = 'true', false) as not_by_author, t.hold_id, h.at as held_at, h.by as held_by, {part held_note} as held_note, h.verb = 'hold' and h.run_id is null as is_held_with_archive,
        -- The backfill that the audit log entry names (queue/backfill.py). The backfill itself may
        -- have no hold any more, although its release was refused for some tasks.
        {part held_backfill} as held_backfill,

@@ -667,13 +667,15 @@ def held(row: Any, subject: str, late: str = "") -> Reason:
     of_one, of_many = (" --force", SKIP_OUTDATED) if late else ("", "")
     commands = [f"arkqueue release {name}{of_one}"]
     until = "until a person releases it"
+    approver = "that takes a token of scope approve"
+    approver += " that stands for another person than the author" if row.not_by_author else ""
     if row.hold_id == BY_ITS_FILE:
         what = "by its workflow file (hold: true)"
     elif row.hold_id == BY_A_GUARD:
-        what, until = f"by {row.archive} (require-approval)", f"{until}; that takes a token of scope approve"
+        what, until = f"by {row.archive} (require-approval)", f"{until}; {approver}"
     elif row.hold_id == BY_WORKFLOW_AUTHORS:
         what = f"by {row.archive} (workflow-authors), because somebody else changed its workflow files"
-        until = "until a person accepts the change by releasing its run; that takes a token of scope approve"
+        until = f"until a person accepts the change by releasing its run; {approver}"
         commands = [f"arkqueue release {run}{of_many}", *([f"arkqueue release {run}{of_one}"] if late else [])]
     else:
         within = "with its backfill " if row.held_backfill else "with its archive " if row.is_held_with_archive else ""
@@ -687,7 +689,7 @@ def held(row: Any, subject: str, late: str = "") -> Reason:
     if row.hold_id != BY_A_GUARD and is_guarded_now(row):
         # The guard was set after the hold.
         what += " and guarded by require-approval"
-        until += "" if "scope approve" in until else "; that takes a token of scope approve"
+        until += "" if "scope approve" in until else f"; {approver}"
     text = f"{subject} is held {what}, {until}."
     if late:
         text += f" A plain release is refused, because {late}: --force releases the task all the same, and --skip-outdated waives it and releases the rest."

@@ -132,6 +132,8 @@ def test_nobody_approves_his_own_work(guarded: AnArchive) -> None:
     not_by_authors(guarded)
     guarded.commit(TASKS, author="Ann <ann@example.org>")
     publish = guarded.task("publish@2")
+    told = explain(guarded.session, publish).text
+    assert "that takes a token of scope approve that stands for another person than the author" in told
     for persons in (("ann",), ("ANN@example.org",), ("Bob", "Ann  <ann@example.org>")):
         with pytest.raises(Conflict, match="require-approval --not-author, and you are the author of its"):
             holds.release(guarded.session, publish, "ann", how=How(approver=Approver(persons)))
