@@ -953,6 +953,11 @@ where t.run_id = %(run)s and t.item_id is not null and t.name = %(name)s and t.s
   and not t.deleted and not t.as_completed
 group by t.state order by t.state;
 
+-- name: failures_of_list
+-- The number of items of a list that ended in a state, failed or rejected, and that nobody has waived.
+select count(*)::int as n from task t
+where t.run_id = %(run)s and t.item_id is not null and t.name = %(name)s and t.state = %(state)s::task_state and not t.waived and not t.deleted;
+
 -- name: failed_of_run
 -- The tasks of a run that need a person: failed and rejected tasks that nobody has waived, and
 -- tasks that were skipped because the product of a task of another run will not exist.

@@ -669,14 +669,36 @@ def being_planned(run: Any) -> Reason:
 
 
 def _reasons_of(session: Session, tasks: Sequence[int], seen: Sequence[ArchiveId] | None) -> list[Reason]:
-    """The reasons of several tasks of a run, each once, with the names of its tasks."""
+    """The reasons of several tasks of a run, each once, with the names of its tasks. The failed items
+    of a list have one reason.
+    """
     reasons: dict[str, Reason] = {}
     rows = list(rows_by_id(session, tasks).values())
+    lists: set[tuple[str, State]] = set()
     for task in rows:
-        for reason in _Task(session, task, seen).explanation().reasons:
+        is_failed_item = task.item and task.state in (State.FAILED, State.REJECTED)
+        if is_failed_item and (task.name, task.state) in lists:
+            continue
+        found = _Task(session, task, seen).explanation().reasons
+        if is_failed_item:
+            lists.add((task.name, task.state))
+            found = [_of_failed_items(session, task, found[0]), *found[1:]]
+        for reason in found:
             whose = "" if reason.kind is Why.NO_QUEUE_MANAGER else f"{task_name(task)}: "
             reasons.setdefault(reason.text, replace(reason, text=whose + reason.text))
     return _held_together(list(reasons.values()), rows[0])[:MOST_REASONS] if rows else []
+
+
+def _of_failed_items(session: Session, row: Any, reason: Reason) -> Reason:
+    """The reason of a failed or rejected item, for all items of its list in that state."""
+    (count,) = session.rows("failures_of_list", run=row.run_id, name=row.name, state=row.state)
+    if count.n < 2:
+        return reason
+    text = f"{reason.text} {count.n:,} items of {row.name} {_ended(State(row.state), count.n)}; this is the first."
+    own = f"arkqueue logs {task_name(row)}"
+    helps = [command if command == own else _of_whole_list(row, command) for command in reason.commands]
+    listed = f"arkqueue show {run_name(row)} --items --state {row.state}"
+    return replace(reason, text=text, commands=list(dict.fromkeys([*helps[:1], listed, *helps[1:]])))
 
 
 def _held_together(reasons: Sequence[Reason], row: Any) -> list[Reason]:

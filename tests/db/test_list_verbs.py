@@ -19,7 +19,7 @@ from arkqueue.queue.done import Done
 from arkqueue.queue.graph import Graph
 from arkqueue.queue.guards import Approver
 from arkqueue.views import runs, tasks
-from arkqueue.views.explain import explain
+from arkqueue.views.explain import explain, explain_name
 from tests.builders import AnArchive, an_archive
 
 LIST = "foreach: [a, b, c, d, e, f, g]"
@@ -206,6 +206,24 @@ def test_of_a_canceled_item_the_retry_of_all_its_steps_is_named(session: Session
     assert explain(session, archive.task("fetch/x@2")).commands == ["arkqueue retry papers@2/fetch/x"]
     many.act_on_item(session, RunId(archive.run_id(2)), "x", "retry", many.retrying("ann", None))
     archive.run("fetch/x@2", "pack/x@2", "index@2")
+
+
+def test_the_failed_items_of_a_list_are_explained_together(session: Session) -> None:
+    archive = a_list(session)
+    archive.fail("fetch/b@2", "fetch/c@2", "fetch/e@2")
+    archive.end("fetch/d@2", 65)
+    archive.run("fetch/a@2", "fetch/f@2", "fetch/g@2", "store/a@2", "store/f@2", "store/g@2")
+    for name in ("papers@2", "papers@2/fetch/*"):
+        told = explain_name(session, name)
+        assert re.sub(" at .*? UTC", "", told.text.removeprefix("All of its 14 tasks are settled.\n")).splitlines() == [
+            "papers@2/fetch/b: It failed in attempt 1 (exit code 1). 3 items of fetch failed; this is the first.",
+            "papers@2/fetch/d: It rejected its input (exit code 65) and is never retried. Fix the input, and commit or submit it again.",
+        ]
+        assert told.commands == [
+            "arkqueue logs papers@2/fetch/b", "arkqueue show papers@2 --items --state failed",
+            "arkqueue retry 'papers@2/fetch/*'", "arkqueue skip 'papers@2/fetch/*' --state failed",
+            "arkqueue logs papers@2/fetch/d", "arkqueue skip papers@2/fetch/d",
+        ]  # fmt: skip
 
 
 def test_a_stopped_archive_refuses_a_verb_on_many_once(session: Session) -> None:
