@@ -94,7 +94,8 @@ def retry(
         raise click.UsageError("--failed and --from do not go together: --from runs again also what has completed.")
     for name in names:
         if is_archive(name) and not failed:
-            raise click.UsageError(f"{name!r} is the name of an archive: name a run or a task, or add --failed.")
+            wanted = "an item or a run" if from_task is not None else "a run or a task, or add --failed"
+            raise click.UsageError(f"{name!r} is the name of an archive: name {wanted}.")
     body: dict[str, Any] = {"failed": True} if failed else {"force": force, "from_start": from_start}
     if from_task is not None:
         body["from_task"] = from_task

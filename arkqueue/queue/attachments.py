@@ -56,7 +56,7 @@ def begin(
     """
     here, size, digest = submission_name(name, sender_id), sum(file.size for file in files), digest_of(files)
     if faults := _faults(files, size, most):
-        raise InvalidPayload(f"the attachments of {here}", faults)
+        raise InvalidPayload(f"the upload of {here}", faults)
 
     def work(graph: Graph) -> Begun:
         for row in graph.rows("submission_named", archive=archive, sender=sender_id):

@@ -151,7 +151,8 @@ def submit(
         if upload is not None:
             attachments.take(graph, upload.id, run)
         told = f"{submission_name(name, sender_id)}: " if sender_id is not None else ""
-        beside = f", and attachments, {upload.files:,} files of {upload.size:,} bytes" if upload else ""
+        files = f"{upload.files:,} file{'s' * (upload.files != 1)} of {upload.size:,} bytes" if upload else ""
+        beside = f", and attachments, {files}" if files else ""
         note = f"{told}{payload.size:,} bytes of {payload.kind}, SHA-256 {payload.digest}{beside}"
         graph.do("remember", verb="submit", run=run, note=note, **entry)
         return run, True

@@ -188,7 +188,7 @@ def _explain_name(session: Session, text: str, seen: Sequence[ArchiveId] | None)
         place = find_revision(session, archive, name)
     except NotFound:
         if early := _not_in_ledger(session, archive, name):
-            return early
+            return replace(early, full_name=text) if is_list(text) else early
         raise
     if name.task is None:
         return _explain_run(session, find_run(session, name), name, seen)
@@ -598,7 +598,8 @@ def _explain_run(session: Session, run: RunId, name: Name, seen: Sequence[Archiv
         kept = [] if said else kept_scratch(session, run, None, str(name))
         held = _reasons_of(session, held_report, seen)
         return _explanation(str(name), None, [Reason(kind=Why.COMPLETED, text=text), *held, *failed, *kept])
-    return _explanation(str(name), None, _reasons_of(session, [*unsettled, *held_report], seen))
+    failed = [r.id for r in session.rows("failed_of_run", run=run)]
+    return _explanation(str(name), None, _reasons_of(session, [*unsettled, *held_report, *failed], seen))
 
 
 def _deleted(name: Name) -> Explanation:

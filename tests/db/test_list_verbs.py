@@ -226,6 +226,22 @@ def test_the_failed_items_of_a_list_are_explained_together(session: Session) -> 
         ]  # fmt: skip
 
 
+def test_failed_items_are_explained_while_others_of_their_run_wait(session: Session) -> None:
+    archive = a_list(session)
+    holds.hold(session, archive.task("fetch/a@2"), "ann")
+    archive.fail("fetch/b@2", "fetch/c@2")
+    archive.run("fetch/d@2", "fetch/e@2", "fetch/f@2", "fetch/g@2")
+    told = explain_name(session, "papers@2")
+    assert "papers@2/fetch/a: It is held by ann" in told.text
+    assert "2 items of fetch failed; this is the first." in told.text
+    assert "arkqueue retry 'papers@2/fetch/*'" in told.commands
+
+
+def test_the_name_of_a_list_stays_one_if_its_revision_is_not_there(session: Session) -> None:
+    a_list(session)
+    assert explain_name(session, "papers@7/fetch/*").full_name == "papers@7/fetch/*"
+
+
 def test_a_stopped_archive_refuses_a_verb_on_many_once(session: Session) -> None:
     archive = a_list(session)
     archive.fail(*(f"fetch/{key}@2" for key in "abcdefg"))
