@@ -165,7 +165,7 @@ def _tell_what_holds_it_up(archive: Any, client: Client) -> None:
         say(f"  arkqueue unhold {archive['name']}")
     if archive["held"]:
         wait = "task waits" if archive["held"] == 1 else "tasks wait"
-        say(f"\n{archive['held']} {wait} for a release: {archive['release']}")
+        say(f"\n{archive['held']:,} {wait} for a release: {archive['release']}")
         for held in _further_holds(archive):
             say(f"  {_held(held)}")
     if archive["stopped"] or archive["trouble"]:
@@ -405,7 +405,7 @@ def _health(archive: Any) -> str:
     if untracked(archive):
         return click.style("no branch", fg="red")
     if archive["held"]:
-        return click.style(f"watched, {archive['held']} held", fg="magenta")
+        return click.style(f"watched, {archive['held']:,} held", fg="magenta")
     if archive["paused_locks"]:
         return click.style("watched, lock paused", fg="yellow")
     return click.style("watched", fg="green")

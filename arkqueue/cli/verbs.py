@@ -487,7 +487,7 @@ def _first(named: Sequence[str]) -> list[str]:
 
 def tasks(number: int) -> str:
     """A number of tasks, in words."""
-    return f"{number} task" if number == 1 else f"{number} tasks"
+    return f"{number} task" if number == 1 else f"{number:,} tasks"
 
 
 def refusal_line(refusal: Any) -> str:

@@ -133,3 +133,13 @@ def test_a_release_names_the_runs_whose_workflow_files_it_accepts(arkqueue: Cli,
         "papers: 1 task released", says, "  papers@2/evil",
     ]  # fmt: skip
     assert arkqueue("release", "papers@2").lines == ["papers@2/evil: ready", says]
+
+
+def test_large_numbers_of_held_tasks_have_separators(arkqueue: Cli, session: Session) -> None:
+    archive = an_archive(session)
+    arkqueue("hold", "papers", "--reason", "a new disk")
+    archive.commit({f"t{n}": "" for n in range(1001)})
+    arkqueue("unhold", "papers")
+    assert "watched, 1,001 held" in arkqueue("archive", "list").out
+    assert "1,001 tasks wait for a release" in arkqueue("archive", "show", "papers").out
+    assert arkqueue("release", "papers", "--all").lines == ["papers: 1,001 tasks released"]
