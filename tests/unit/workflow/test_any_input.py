@@ -11,9 +11,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arkqueue.model import SourceFile, Workflow
+from arkqueue.model import PayloadKind, SourceFile, Workflow
 from arkqueue.workflow import from_json, parse, to_json
 from arkqueue.workflow.format import NOT_YET, Task
+from arkqueue.workflow.payload import judge
 from tests.fuzzing import fuzzed
 
 pytestmark = pytest.mark.full
@@ -60,6 +61,64 @@ VALUES = st.recursive(
 FIELDS = st.dictionaries(st.sampled_from([*Task.model_fields, *sorted(NOT_YET), "nope"]), VALUES, max_size=6)
 TASKS = st.lists(FIELDS | VALUES, max_size=4)
 FILES = TASKS | VALUES | st.fixed_dictionaries({}, optional={"defaults": FIELDS | VALUES, "tasks": TASKS | VALUES})
+KEYWORDS = st.sampled_from(
+    [
+        *(
+            "$schema",
+            "$id",
+            "$ref",
+            "$defs",
+            "definitions",
+            "$anchor",
+            "$dynamicRef",
+            "$dynamicAnchor",
+            "$recursiveRef",
+        ),
+        *("type", "enum", "const", "items", "prefixItems", "additionalItems", "contains", "minContains", "uniqueItems"),
+        *("properties", "patternProperties", "additionalProperties", "unevaluatedProperties", "unevaluatedItems"),
+        *("required", "dependentSchemas", "dependencies", "propertyNames", "not", "if", "then", "else", "extends"),
+        *("allOf", "anyOf", "oneOf", "minimum", "exclusiveMinimum", "multipleOf", "maxLength", "pattern", "format"),
+    ]
+)
+TERMS = (
+    st.sampled_from(
+        [
+            *(
+                "#",
+                "#/$defs/a",
+                "#a",
+                "http://[",
+                "http://a/b",
+                "other.json",
+                "integer",
+                "string",
+                "any",
+                "[",
+                "(?<n>",
+                "\\p{L}",
+            ),
+            *(f"http://json-schema.org/draft-0{number}/schema#" for number in (3, 4, 6, 7)),
+            *(f"https://json-schema.org/draft/{year}/schema" for year in ("2019-09", "2020-12")),
+        ]
+    )
+    | st.booleans()
+    | st.integers()
+    | st.just(10**400)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.none()
+)
+SCHEMAS = st.dictionaries(
+    KEYWORDS,
+    st.recursive(
+        TERMS,
+        lambda inner: (
+            st.lists(inner, max_size=3) | st.dictionaries(KEYWORDS | st.sampled_from(["a", "["]), inner, max_size=3)
+        ),
+        max_leaves=8,
+    ),
+    max_size=4,
+)
+PAYLOADS = st.sampled_from(["1", "1e308", "null", '"abc"', "[1, 1]", '{"a": [{"a": 1}]}', "1" + "0" * 400, "[NaN]"])
 YAMLISH = st.lists(
     st.sampled_from([*"-:*&!|>[]{}#'\"\\,?%@` \n\t\r\u2028", "- name: a\n", "  ", "---\n", "..."]) | WORDS
 )
@@ -113,3 +172,18 @@ def test_any_structure_as_yaml(value: Any) -> None:
 @given(FIELDS)
 def test_any_fields_beside_good_tasks(fields: dict[str, Any]) -> None:
     judged("w.json", json.dumps([{"name": "a"}, {"name": "b", **fields}, {"name": "c", "depends": ["b"]}]).encode())
+
+
+@fuzzed
+@given(SCHEMAS, PAYLOADS)
+def test_any_schema_of_submissions(schema: dict[str, Any], payload: str) -> None:
+    """A schema is a fault of its file, or it judges every payload."""
+    files = {"s.json": json.dumps(schema).encode()}
+    source = SourceFile(
+        "_workflows/a.yaml", b"submission: {schema: s.json}\ntasks: [{name: a, command: x, on: submission}]"
+    )
+    workflow = parse([source], lambda path: SourceFile(path, files[path]))
+    assert {fault.path for fault in workflow.faults} <= {"s.json"}
+    if workflow.schema is not None:
+        for fault in judge(payload.encode(), PayloadKind.JSON, [], schema=workflow.schema.content).faults:
+            assert fault.message
