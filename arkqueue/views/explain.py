@@ -574,7 +574,9 @@ class _Task:
 
 
 def _explain_run(session: Session, run: RunId, name: Name, seen: Sequence[ArchiveId] | None) -> Explanation:
-    """Explain why a run does not go on: its faults, or the obstacles of its unsettled tasks."""
+    """Explain why a run does not go on: its faults, or the obstacles of its unsettled tasks, and its
+    failed tasks.
+    """
     (row,) = session.rows("show_runs", runs=[run])
     if row.deleted_at is not None:
         return _deleted(name)
@@ -585,6 +587,7 @@ def _explain_run(session: Session, run: RunId, name: Name, seen: Sequence[Archiv
         return _explanation(str(name), None, [being_planned(row)])
     unsettled = [r.id for r in session.rows("unsettled_beside", run=run)]
     held_report = [row.report_id] if row.report_state == State.HELD else []
+    bad = [r.id for r in session.rows("failed_of_run", run=run)]
     if not unsettled:
         text = (
             "Its task is settled."
@@ -593,13 +596,12 @@ def _explain_run(session: Session, run: RunId, name: Name, seen: Sequence[Archiv
             if row.tasks
             else f"It has no tasks, and {'waits for its REPORT' if held_report else 'has ended'}."
         )
-        failed = _reasons_of(session, [r.id for r in session.rows("failed_of_run", run=run)], seen)
+        failed = _reasons_of(session, bad, seen)
         said = any(reason.kind is Why.KEPT_SCRATCH for reason in failed)
         kept = [] if said else kept_scratch(session, run, None, str(name))
         held = _reasons_of(session, held_report, seen)
         return _explanation(str(name), None, [Reason(kind=Why.COMPLETED, text=text), *held, *failed, *kept])
-    failed = [r.id for r in session.rows("failed_of_run", run=run)]
-    return _explanation(str(name), None, _reasons_of(session, [*unsettled, *held_report, *failed], seen))
+    return _explanation(str(name), None, _reasons_of(session, [*unsettled, *held_report, *bad], seen))
 
 
 def _deleted(name: Name) -> Explanation:
