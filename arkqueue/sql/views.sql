@@ -1139,19 +1139,21 @@ cross join lateral (
 -- Ready tasks that no task manager which has reported lately can run, because it lacks their labels or
 -- is not on the host of their folder: for each archive and pool, the first task, and the number of all.
 -- `store`, `hostname`: that host. The tasks became ready at least `silence` ago.
+with living as materialized (
+    select labels || coalesce('@' || store, '') as labels from task_manager
+    where stopped_at is null and seen_at > clock_timestamp() - make_interval(secs => %(silence)s)),
+lacking as materialized (
+    select r.archive_id, p.pool, split_part(p.pool, ' ', 2) as labels
+    from ready_archive r cross join unnest(r.pools) p(pool)
+    where p.pool like '%% %%' and (%(archives)s::bigint[] is null or r.archive_id = any(%(archives)s)) and exists (select from living)
+      and not exists (select from living where string_to_array(split_part(p.pool, ' ', 2), ',') <@ living.labels))
 select a.name as archive, t.id, t.n, p.labels, substring(p.labels from '@([^,]+)') as store, h.hostname
-from ready_archive r cross join lateral (select pool, split_part(pool, ' ', 2) as labels from unnest(r.pools) p(pool) where pool like '%% %%') p
-join archive a on a.id = r.archive_id and a.removed_at is null and a.stopped is null and not a.is_paused
+from lacking p join archive a on a.id = p.archive_id and a.removed_at is null and a.stopped is null and not a.is_paused
 cross join lateral (
     select min(t.id) as id, count(*)::int as n from task t
-    where t.state = 'ready' and t.pool = p.pool and t.archive_id = r.archive_id and t.ready_at < clock_timestamp() - make_interval(secs => %(silence)s)) t
+    where t.state = 'ready' and t.pool = p.pool and t.archive_id = p.archive_id and t.ready_at < clock_timestamp() - make_interval(secs => %(silence)s)) t
 left join lateral (select hostname from task_manager m where m.store = substring(p.labels from '@([^,]+)') order by m.seen_at desc limit 1) h on true
-where t.n > 0 and (%(archives)s::bigint[] is null or r.archive_id = any(%(archives)s))
-  and exists (select from task_manager m where m.stopped_at is null and m.seen_at > clock_timestamp() - make_interval(secs => %(silence)s))
-  and not exists (
-      select from task_manager m
-      where m.stopped_at is null and m.seen_at > clock_timestamp() - make_interval(secs => %(silence)s)
-        and string_to_array(p.labels, ',') <@ (m.labels || coalesce('@' || m.store, '')))
+where t.n > 0
 order by t.id desc limit %(most)s;
 
 -- name: hanging_tasks
