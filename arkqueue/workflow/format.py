@@ -10,9 +10,9 @@ pydantic says where a fault is in the data, and ``tasks`` where it is in the fil
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, Tag, TypeAdapter, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, Tag, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
@@ -47,7 +47,6 @@ from arkqueue.workflow.values import (
     patterns,
     positive,
     schema_file,
-    wrong,
 )
 
 NOT_YET: Final = frozenset(
@@ -113,12 +112,6 @@ class PollEntry(StrictModel):
     script: Program | None = None
     every: Annotated[Duration, AfterValidator(positive)] = 300.0
     timeout: Annotated[Duration, AfterValidator(positive)] = 300.0
-
-    @model_validator(mode="after")
-    def _has_one_program(self) -> Self:
-        if (self.command is None) == (self.script is None):
-            wrong("must have a 'command' or a 'script', and not both")
-        return self
 
 
 AnyDepends = Annotated[

@@ -362,6 +362,13 @@ class _File:
         for word, other in (("shell", "script"), ("timezone", "schedule"), ("key", "foreach")):
             if word in own and other not in merged and not is_defaults:
                 self._fault(own[word].key, f"'{word}' is given without '{other}'; add it, or remove '{word}'", word)
+        poll = own["poll"].value.value if "poll" in own else None
+        if (
+            isinstance(poll, dict)
+            and poll.keys() <= PollEntry.model_fields.keys()
+            and ("command" in poll) == ("script" in poll)
+        ):
+            self._fault(own["poll"].value, "poll: must have a 'command' or a 'script', and not both")
         if "poll" in own and not is_defaults and not {"command", "script"} & merged.keys():
             what = "there is nothing to poll for; add 'command' or 'script', or remove 'poll'"
             self._fault(own["poll"].key, f"'poll' is given without a program: {what}", "poll")
