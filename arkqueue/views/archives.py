@@ -176,6 +176,13 @@ class ArchiveView:
     branches: list[BranchView]
     schedules: list[ScheduleView]
 
+    @property
+    def why_unread(self) -> str:
+        """Why new commits are not found, in two words; empty if the archive is read."""
+        if self.removed_at is not None:
+            return ""
+        return "stopped" if self.stopped else "cannot be read" if self.trouble else ""
+
 
 def in_public(view: ArchiveView) -> ArchiveView:
     """An archive for a visitor who has not signed in: without its repository, its settings, the texts

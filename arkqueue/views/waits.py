@@ -47,9 +47,11 @@ class Wait:
     parts: list[tuple[str, str]]
 
 
-def waits_of(session: Session, archives: Sequence[ArchiveId]) -> dict[int, list[Wait]]:
+def waits_of(
+    session: Session, archives: Sequence[ArchiveId], seen: Sequence[ArchiveId] | None = ()
+) -> dict[int, list[Wait]]:
     """The causes for which tasks of some archives wait, by the archive's id. Archives in which no
-    task waits are left out.
+    task waits are left out. ``seen``: as in `Around`.
     """
     if not archives:
         return {}
@@ -63,7 +65,7 @@ def waits_of(session: Session, archives: Sequence[ArchiveId]) -> dict[int, list[
     skipped = {id for id, row in tasks.items() if row.state == State.SKIPPED}
     behind = behind_skipped(session, [(pair.target, pair.source) for pair in pairs if pair.source in skipped])
     gates = {row.id: row for row in _gates(session, [pair.source for pair in pairs if pair.cause == "gate"])}
-    around = Around(session, [pair.target for pair in pairs if pair.cause in ("locks", "ready")])
+    around = Around(session, [pair.target for pair in pairs if pair.cause in ("locks", "ready")], seen)
     return {
         archive: [*_of_archive(session, causes, tasks, behind, gates, around)][:MOST_CAUSES]
         for archive, causes in found.items()

@@ -122,7 +122,7 @@ def archive(visitor: Visitor, request: Request, name: str, named: str | None) ->
         return Shown("archive.html", _nothing_yet(visitor, view))
     label = branch_name(name, named)
     if (form := asked(request, "format")) == "svg":
-        return badge(caller, id, branch, label, view.held)
+        return badge(caller, view, branch, label)
     if form == "atom":
         return feed(request, caller, id, branch, label, view.created_at)
     if "format" not in request.query_params and (clean := _clean(request)) is not None:
@@ -153,6 +153,7 @@ def _branch_shown(
             needs=failures.cells,
             chosen=chosen,
             all_names=asked(request, "gone") == "yes",
+            seen=visitor.caller.archives(),
         )
     newest = _newest_of_commits(shown) if is_newest else None
     submissions = for_submissions(session, id, named)
@@ -305,7 +306,7 @@ def _rare(visitor: Visitor, view: views.ArchiveView, failures: int) -> list[tupl
     can = {
         ("retry", "Retry all that failed"): failures and is_watched,
         ("refresh", "Poll all that is deferred"): polls.is_there and is_watched,
-        ("sync", "Read it now"): is_watched and not view.stopped,  # else it is the filled button
+        ("sync", "Read it now"): is_watched and not view.why_unread,  # else it is the filled button
         ("purge", "Purge what is kept no longer"): visitor.may_administer
         and (view.settings.keep or view.settings.keep_logs),
     }

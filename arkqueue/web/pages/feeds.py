@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from arkqueue.model import ArchiveId, BranchId, Trigger
 from arkqueue.states import OPEN, RunState
+from arkqueue.views.archives import ArchiveView
 from arkqueue.views.attention import faulty_at_head, unhandled_failures
 from arkqueue.views.runs import runs
 from arkqueue.views.tasks import cells_of
@@ -24,19 +25,23 @@ WIDTH = 6.6
 COLOURS = {"failed": "#b3261e", "completed": "#1f7a44", "processing": "#1f5fbf", "reporting": "#1f5fbf", "held": "#8a5a00"}  # fmt: skip
 
 
-def badge(caller: Caller, archive: ArchiveId, branch: BranchId, label: str, held: int) -> Response:
+def badge(caller: Caller, archive: ArchiveView, branch: BranchId, label: str) -> Response:
     """The state of the newest commit of a branch, or the number of failures that need somebody. The
-    badge is never greener than the worst part. ``held``: the number of held tasks of the archive.
+    badge is never greener than the worst part: later commits of an archive that is not read are
+    unknown.
     """
-    failed = unhandled_failures(caller.session, archive, branch, 0).count
+    id, held, unread = ArchiveId(archive.id), archive.held, archive.why_unread
+    failed = unhandled_failures(caller.session, id, branch, 0).count
     failed += faulty_at_head(caller.session, branch) is not None
-    newest = runs(caller.session, archives=[archive], branch=branch, trigger=Trigger.COMMIT, limit=1).runs
+    newest = runs(caller.session, archives=[id], branch=branch, trigger=Trigger.COMMIT, limit=1).runs
     state, words = "", "no run yet"
     if failed:
         state, words = "failed", f"{failed:,} failure{'s' if failed > 1 else ''}"
     elif newest and not newest[0].baseline:
         state, words = str(newest[0].state), f"{newest[0].rev} {newest[0].state}"
-    if held and state in ("", RunState.COMPLETED):
+    if unread and not failed:
+        state, words = "failed", unread
+    elif held and state in ("", RunState.COMPLETED):
         state, words = "held", f"{held:,} held"
     left, right = (round(len(text) * WIDTH) + 12 for text in (label, words))
     names = {"label": label, "words": words, "left": left, "width": left + right, "colour": COLOURS.get(state, "#6f7681")}  # fmt: skip

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from arkqueue.db.session import Session
 from arkqueue.durations import age_of, took
-from arkqueue.model import BranchId, Trigger
+from arkqueue.model import ArchiveId, BranchId, Trigger
 from arkqueue.states import SETTLED, RunState, State
 from arkqueue.views.attention import Defined, NoteView, completed_places, last_lines, notes_of
 from arkqueue.views.expected import Expected, Wait, expected, usual_durations, withheld
@@ -185,17 +185,18 @@ def grid_of(
     needs: Set[tuple[int, str]],
     chosen: Sequence[str] = (),
     all_names: bool = False,
+    seen: Sequence[ArchiveId] | None = (),
 ) -> Grid:
     """The grid of some runs. ``definition``: the newest one of their branch. ``is_newest``: they are the newest of their branch. ``needs``: the ids of runs and the names of their tasks with failures
     that nobody has handled. ``chosen``: the names of its columns. ``all_names``: True to show also the columns that are gone, if none is
-    chosen.
+    chosen. ``seen``: as in `Around`.
     """
     defined = {task.name: task for task in definition}
     found = cells_of(session, shown, MOST_CELLS, [*chosen], len(chosen or defined))
     if chosen and not any(found.runs.values()) and not any(name in defined for name in chosen):
         found, chosen = cells_of(session, shown, MOST_CELLS, width=len(defined)), ()
     shown = [run for run in shown if run.id in found.runs]
-    known = _known(session, branch, found)
+    known = _known(session, branch, found, seen)
     names = list(dict.fromkeys([*defined, *found.names]))
     wanted = [name for name in chosen if name in names] or [name for name in names if all_names or name in defined]
     known.columns = frozenset(wanted)
@@ -292,7 +293,7 @@ def _groups(defined: Mapping[str, Defined], wanted: Sequence[str]) -> list[Group
     return [Group(PurePosixPath(path).stem, len(list(group))) for path, group in groupby(paths)]
 
 
-def _known(session: Session, branch: BranchId, found: Cells) -> _Known:
+def _known(session: Session, branch: BranchId, found: Cells, seen: Sequence[ArchiveId] | None) -> _Known:
     cells = {run: {cell.task.name: cell for cell in some} for run, some in found.runs.items()}
     every = [cell.task for of in cells.values() for cell in of.values()]
     known = _Known(cells, {cell.task.id: cell for of in cells.values() for cell in of.values()}, found.behind)
@@ -313,7 +314,7 @@ def _known(session: Session, branch: BranchId, found: Cells) -> _Known:
             known.sources[target].append((source, met))
             if not met:
                 joined.append(Wait(target, source.task.id))
-    known.alone = alone(session, _asked(every))
+    known.alone = alone(session, _asked(every), seen)
     is_open = [task for task in every if task.state not in SETTLED]
     known.usual = usual_durations(session, branch, {task.name for task in is_open if not task.item})
     if known.usual or any(task.gate for task in is_open):  # else no time can be expected
@@ -381,9 +382,8 @@ def _cell(cell: CellView, known: _Known, needs: Collection[tuple[int, str]]) -> 
     usual, progress = known.usual.get(task.name), None
     if usual and task.state is State.RUNNING and task.started_at is not None:
         progress = min((datetime.now(UTC) - task.started_at).total_seconds() / usual, 1)
-    return Cell(
-        task, words_of(task), retry, says_of(task, known), edges, is_needed, note, progress, task.id in known.late
-    )
+    words = words_of(task) or known.alone.get(task.id, "").removeprefix("waits ").partition(",")[0].partition(" (")[0]
+    return Cell(task, words, retry, says_of(task, known), edges, is_needed, note, progress, task.id in known.late)
 
 
 def _failed(cell: CellView) -> str:

@@ -90,7 +90,7 @@ def overview(visitor: Visitor, request: Request) -> Shown:
     # Numbers of the installation, for visitors who may see all of it.
     numbers = measure(caller.session) if covered is None else None
     faults = faults_of_installation(caller.session, numbers, caller.configuration.lease) if numbers else []
-    waits = waits_of(caller.session, [ArchiveId(a.id) for a in on_page])
+    waits = waits_of(caller.session, [ArchiveId(a.id) for a in on_page], covered)
     depths = queue_depth(caller.session) if covered is None else []
     running = numbers.tasks.get(State.RUNNING, 0) if numbers else None
     if depths and numbers:  # the last sample may be a minute old, or older
@@ -207,6 +207,8 @@ def _line(archive: ArchiveView, runs: list[RunInShort], unhandled: Sequence[int]
     head = next((branch for branch in archive.branches if branch.main), None)
     newest = runs[0] if runs else None
     state, now = _now(runs, unhandled)
+    if archive.why_unread:
+        state, now = "failing" if state in ("running", "failing") else "failed", f"{now}, {archive.why_unread}"
     if archive.paused is not None:
         now += ", paused"
     elif archive.hold is not None:

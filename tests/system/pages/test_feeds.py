@@ -13,7 +13,9 @@ from arkqueue.db.session import Session
 from arkqueue.model import RunId
 from arkqueue.queue import claim, holds
 from arkqueue.queue.tokens import Scope
+from arkqueue.states import RunState
 from arkqueue.web import create_app, run_api
+from arkqueue.web.pages.feeds import COLOURS
 from tests.builders import HOST, PROCESS, AnArchive, an_archive
 from tests.db.test_notifications import set_receivers
 from tests.system.pages.conftest import HOSTILE, Visitors, said
@@ -52,6 +54,26 @@ def test_a_badge_is_never_greener_than_its_worst_part(reader: httpx.Client, arch
     holds.hold_run(archive.session, RunId(archive.run_id(3, 2)), "ann")
     assert badge(reader) == "papers: 1 held"
     assert "1 task is held." in said(reader.get("/papers"))
+
+
+@pytest.mark.parametrize(("column", "words"), [("stopped", "stopped"), ("trouble", "cannot be read")])
+def test_an_archive_that_is_not_read_looks_failed(
+    operator: httpx.Client, archive: AnArchive, column: str, words: str
+) -> None:
+    archive.commit({"a": ""})
+    for key in ("a@2", "b@2", "a@3"):
+        archive.run(key)
+    assert badge(operator) == "papers: 3 completed"
+    archive.sql(f"update archive set {column} = 'it is gone' where id = %s", archive.id)
+    assert badge(operator) == f"papers: {words}"
+    assert COLOURS[RunState.FAILED] in operator.get("/papers?format=svg").text
+    row = operator.get("/").text.partition("Last 30")[2]
+    assert f"completed, {words}<" in row
+    assert 'class="s failed whole" title="failed"' in row
+    head = operator.get("/papers").text.partition('<div class="head">')[2].partition('<p class="says">')[0]
+    assert head.count('value="sync"') == 1
+    assert re.search(r'class="b do"[^>]*>Read it now<', head)
+    archive.sql("update archive set stopped = null, trouble = null")
 
 
 @pytest.mark.usefixtures("archive")

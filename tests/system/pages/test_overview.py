@@ -191,7 +191,7 @@ def test_a_wait_for_a_lock_names_the_lock_and_links_its_holder(operator: httpx.C
     assert wait.removeprefix("check ") in explain(archive.session, archive.task("check@2")).text
 
 
-def test_the_holder_of_a_lock_in_another_archive_is_not_named(
+def test_the_holder_of_a_lock_in_another_archive_is_named_for_those_who_may_see_it(
     visitor: Visitors, session: Session, archive: AnArchive
 ) -> None:
     locks.set_capacity(session, INSTALLATION, "printer", 1, "ann")
@@ -200,10 +200,14 @@ def test_the_holder_of_a_lock_in_another_archive_is_not_named(
     assert not locks.pass_on(session)
     other.claim("secret@2")
     archive.commit({"print": "lock: global/printer"})
-    page = visitor(Scope.OPERATE, "papers").get("/")
-    assert "print waits for the lock global/printer, which a task of another archive has" in said(page)
-    assert "secret" not in page.text
-    assert "vault" not in page.text
+    confined, free = visitor(Scope.OPERATE, "papers"), visitor(Scope.READ)
+    for address in ("/", "/papers", "/papers@2", "/papers@2/print"):
+        page = confined.get(address)
+        assert "for the lock global/printer, which a task of another archive has" in page.text, address
+        assert "secret" not in page.text
+        assert "vault" not in page.text
+        assert "for the lock global/printer, which vault@2/secret has" in free.get(address).text, address
+    assert '<span class="t">for the lock global/printer</span>' in confined.get("/papers").text
 
 
 def test_a_wait_for_a_slot_says_how_many_are_busy(operator: httpx.Client, archive: AnArchive) -> None:
