@@ -930,6 +930,16 @@ cross join lateral (
 join task t on t.id = found.id join archive a on a.id = t.archive_id join branch b on b.id = t.branch_id
 where t.run_id <> all(array(select run_id from purging));
 
+-- name: waiting_behind
+-- The first tasks that wait for a task that failed, or for tasks that were skipped because of it;
+-- those behind a gate are found through the gate.
+with recursive behind(id, is_end) as (
+    (select %(task)s::bigint, false union all (select t.id, false from task t where t.root_id = %(task)s limit 1000))
+    union
+    select t.id, t.kind <> 'gate' from behind b join edge e on e.source = b.id join task t on t.id = e.target
+    where not b.is_end and not e.met and e.kind = 'depends' and t.state in ('waiting', 'held') and not t.deleted)
+select id from behind where is_end limit %(limit)s;
+
 -- name: unsettled_beside
 -- The unsettled tasks that a run's REPORT waits for.
 select t.id from task t join run on run.id = t.run_id

@@ -91,6 +91,8 @@ from arkqueue.views.reasons import (
 from arkqueue.views.tasks import how_it_ended
 from arkqueue.workflow import EMPTY, from_json
 
+MOST_BEHIND = 100
+"""The most tasks that are counted as waiting for a failed one."""
 MOST_EDGES = 20_000
 """The most unmet edges that are followed. If there are more, the answer says so."""
 MOST_REASONS = 20
@@ -402,13 +404,14 @@ class _Task:
         if from_first:
             helps = [from_first if command.startswith(again) else command for command in helps]
         commands = [f"arkqueue logs {name}", *helps]
+        behind = self._behind()
         if row.state == State.REJECTED:
-            text = f"It rejected its input{when} (exit code 65) and is never retried.{waived}{lost} Fix the input, and commit or submit it again."
+            text = f"It rejected its input{when} (exit code 65) and is never retried.{waived}{lost}{behind} Fix the input, and commit or submit it again."
             return Reason(kind=Why.REJECTED, text=text, commands=commands)
         if row.fault:
-            text = f"It failed{when} when it asked for its locks, without an attempt: {row.fault}.{waived}{lost or ' A retry evaluates the name of the lock again.'}"
+            text = f"It failed{when} when it asked for its locks, without an attempt: {row.fault}.{waived}{behind}{lost or ' A retry evaluates the name of the lock again.'}"
             return Reason(kind=Why.FAILED, text=text, commands=helps)
-        text = f"It failed{when} in attempt {row.attempts} ({how_it_ended(row)}).{waived}{lost}"
+        text = f"It failed{when} in attempt {row.attempts} ({how_it_ended(row)}).{waived}{lost}{behind}"
         if later:
             names = [self._beside(other) for other in later]
             text += f" Later revisions have already run ({_some(names)}): a retry may replace newer results with older ones."
@@ -423,6 +426,16 @@ class _Task:
                 text += " Find out, too, whether its command had done its work: it is meant to run once, and a retry runs it again."
                 commands += [] if row.waived else [f"arkqueue skip {name} --as-completed"]
         return Reason(kind=Why.FAILED, text=text, commands=commands)
+
+    def _behind(self) -> str:
+        """The sentence on the tasks that wait for a failed task; empty if there are none."""
+        ids = [one.id for one in self.session.rows("waiting_behind", task=self.row.id, limit=MOST_BEHIND)]
+        names = [task_name(row) for _, row in sorted(rows_by_id(self.session, ids).items())]
+        if not names:
+            return ""
+        more = "At least " if len(ids) == MOST_BEHIND else ""
+        number = f"{more}{len(names):,} tasks wait" if len(names) > 1 else "A task waits"
+        return f" {number} for it: {_some(names)}."
 
     def _from_first_with_scratch(self) -> str:
         """The command that runs the tasks of a task's scratch folder again from the first one, if

@@ -49,6 +49,21 @@ def test_waits_for_a_running_task(session: Session) -> None:
     assert [(w.task, w.state, w.kind) for w in told.waits_for] == [("papers@2/index", "running", "depends")]
 
 
+def test_a_failure_names_the_tasks_that_wait_for_it(session: Session) -> None:
+    archive = an_archive(session)
+    files = {"index": "", "upload": "depends: [index, PREV]", "check": "depends: ['PREV:index', upload]", "end": "depends: ['PREV:*']"}  # fmt: skip
+    archive.commit(files)
+    archive.commit(files)
+    archive.fail("index@2")
+    archive.run("index@3")
+    assert archive.state("upload@2") == "skipped"
+    # `upload` waits through the task that was skipped, `end` through the gate of ``PREV:*``.
+    text = why(archive, "index@2").text
+    assert "(exit code 1). 3 tasks wait for it: papers@3/upload, papers@3/check, papers@3/end." in text
+    archive.skip("index@2")
+    assert "for it:" not in why(archive, "index@2").text
+
+
 @pytest.mark.parametrize(
     "ask", [lambda archive: why(archive, "pdf@2"), lambda archive: explain_name(archive.session, "papers@2/pdf")]
 )
