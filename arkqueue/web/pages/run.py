@@ -48,6 +48,8 @@ has a link to the first failure.
 """
 OF_A_REMOVED = ("delete", "purge")
 """The rarely used verbs that are possible on the runs of a removed archive."""
+MOST_EXPLAINED = 3
+"""The most waiting tasks that are explained to find one that a button helps."""
 MOST_FILES = 50
 MOST_DELETED = 50
 """The most deleted items that are listed."""
@@ -117,7 +119,8 @@ def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict
 
 def _obstacle(visitor: Visitor, view: RunDetail, names: Mapping[str, object]) -> dict[str, object]:
     """Why nothing of a run goes on although it needs no retry and no release itself: the first task
-    that waits, with the sentences of `explain` and the buttons that help.
+    that waits and that a button helps, with the sentences of `explain`; if none helps, the first
+    task that waits. Tasks that wait for other runs are tried first.
     """
     goes_on = (State.RUNNING, State.READY, State.DEFERRED)
     lists: Any = names["lists"]
@@ -130,13 +133,20 @@ def _obstacle(visitor: Visitor, view: RunDetail, names: Mapping[str, object]) ->
     )
     needs_a_person = names["_needs_retry"] or names["_needs_release"]
     is_busy = any(task.state in goes_on for task in view.tasks) or _number(lists, *goes_on)
-    first = next((task for task in view.tasks if task.state is State.WAITING and task.kind is TaskKind.ORDINARY), None)
-    if is_over or needs_a_person or is_busy or first is None:
-        return {"_obstacle": None, "_remedies": []}
-    caller = visitor.caller
-    told = explain(caller.session, TaskId(first.id), brief=visitor.is_anybody, seen=caller.archives())
-    remedies, _ = nearest(remedies_of(told.commands, first.full_name))
-    return {"_obstacle": (first, told.reasons), "_remedies": remedies}
+    waiting = [task for task in view.tasks if task.state is State.WAITING and task.kind is TaskKind.ORDINARY]
+    found: dict[str, object] = {"_obstacle": None, "_remedies": []}
+    if is_over or needs_a_person or is_busy:
+        return found
+    caller, own = visitor.caller, {task.id for task in view.tasks}
+    on_others = {edge.target for edge in view.edges if not edge.met and edge.source not in own}
+    for task in sorted(waiting, key=lambda one: one.id not in on_others)[:MOST_EXPLAINED]:
+        told = explain(caller.session, TaskId(task.id), brief=visitor.is_anybody, seen=caller.archives())
+        remedies, _ = nearest(remedies_of(told.commands, task.full_name))
+        if remedies or found["_obstacle"] is None:
+            found = {"_obstacle": (task, told.reasons), "_remedies": remedies}
+        if remedies:
+            break
+    return found
 
 
 def _needs_retry(view: RunDetail, lists: Sequence[ListView]) -> bool:

@@ -861,6 +861,21 @@ def test_a_run_that_does_not_go_on_says_why_and_offers_what_helps(operator: http
     assert "which failed" not in said(operator.get("/papers@2"))
 
 
+def test_a_run_offers_what_helps_before_a_wait_that_ends_by_itself(operator: httpx.Client, session: Session) -> None:
+    archive = an_archive(session)
+    files = {**{f"deploy{n}": "lock: site" for n in range(4)}, "upload": "depends: [PREV]"}
+    archive.commit(files)
+    archive.commit(files)
+    archive.fail("upload@2")
+    archive.claim("deploy0@2")
+    shown = operator.get("/papers@3")
+    assert "upload : It waits for papers@2/upload, which failed" in said(shown)
+    assert re.search(r'name="name" value="papers@2/upload"><input [^>]*name="verb" value="retry">', shown.text)
+    archive.skip("upload@2")
+    archive.run("upload@3")
+    assert "deploy0 : It waits for the lock papers/site" in said(operator.get("/papers@3"))
+
+
 def test_a_run_whose_tasks_are_all_held_offers_no_hold(operator: httpx.Client, archive: AnArchive) -> None:
     archive.commit({"upload": "hold: true", "check": ""})
     assert 'value="hold"' in operator.get("/papers@3").text
