@@ -22,6 +22,7 @@ from typing import Any
 from arkqueue.db.session import Session
 from arkqueue.errors import Invalid
 from arkqueue.model import ArchiveId, BranchId, RunId, TaskKind
+from arkqueue.plan.edges import EVERYTHING
 from arkqueue.states import State
 from arkqueue.views.lists import Listed, listed
 from arkqueue.views.locks import LockView, locks_of_runs
@@ -190,7 +191,7 @@ def _is_hidden(row: Any, waited_for: Collection[int]) -> bool:
 
 def _shown(edges: Sequence[Any], rows: dict[int, Any]) -> list[Any]:
     commits = {id for id, row in rows.items() if row.kind == TaskKind.COMMIT}
-    own = commits | {id for id, row in rows.items() if row.kind == TaskKind.GATE}
+    own = commits | {id for id, row in rows.items() if row.kind == TaskKind.GATE and row.name.startswith(EVERYTHING)}
     waits_inside = {
         e.target for e in edges if not e.crossing and e.kind in ("depends", "exclusive") and e.source not in own
     }

@@ -136,6 +136,17 @@ def test_everything_before_is_one_node_and_leaves_the_edge_to_commit(session: Se
     }
 
 
+def test_a_task_behind_a_list_has_no_edge_to_its_commit(session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"tile": "foreach: [x]", "atlas": "depends: [tile]"})
+    assert arrows(graph(session, [RunId(archive.run_id(2))])) == {
+        "1/COMMIT <-- 2/COMMIT",
+        "2/COMMIT <-- 2/tile/x",
+        "2/tile/x <-- 2/tile:completed",
+        "2/tile:completed <-- 2/atlas",
+    }
+
+
 def test_exclusive_tasks_close_the_gate_visibly(session: Session) -> None:
     archive = an_archive(session)
     archive.commit({"a": "exclusive: true", "b": "exclusive: true"})

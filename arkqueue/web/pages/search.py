@@ -29,6 +29,7 @@ from arkqueue.views.tasks import TaskView, cells_of
 from arkqueue.web.access import Caller
 from arkqueue.web.pages.answer import HEADERS, Shown, asked, local
 from arkqueue.web.pages.nearby import is_there
+from arkqueue.web.pages.task_rows import reason_of
 from arkqueue.web.pages.visitor import Visitor
 
 MOST: Final = 20
@@ -123,6 +124,7 @@ def _shown(
         "hits": hits,
         "is_empty": is_empty,
         "_looked_at": MOST_LOOKED_AT,
+        "_reason": reason_of,
     }
     return Shown("search.html", names | {"own": caller.token.authors})
 

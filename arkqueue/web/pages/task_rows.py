@@ -16,7 +16,7 @@ from arkqueue.text import one_line
 from arkqueue.views.tasks import TaskView
 from arkqueue.web.pages.answer import clock, drawn_state, ends, in_markup
 
-_WITH_COLON: Final = (State.READY, State.FAILED, State.REJECTED)
+_WITH_COLON: Final = (State.READY, State.DEFERRED, State.FAILED, State.REJECTED)
 """The states whose reasons are sentences of their own."""
 
 
@@ -34,14 +34,14 @@ def _row(task: TaskView, words: str, within: str) -> str:
     return (
         f'<tr class="of-task"><td class="name"><a href="/{page_path(task.full_name)}"{alarm} title="{in_markup(task.label)}">'
         f"<b>{in_markup(ends(one_line(task.label)))}</b></a></td>"
-        f'<td class="cut" title="{in_markup(task.why or "")}">{drawn_state(task.state, _why(task, within))}</td>'
+        f'<td class="cut" title="{in_markup(task.why or "")}">{drawn_state(task.state, reason_of(task, within))}</td>'
         f'<td class="num">{_length(task, words)}</td><td class="soft wide">{in_markup(task.host or "")}</td>'
     )
 
 
-def _why(task: TaskView, within: str) -> str:
-    """The state and its reason."""
-    why = one_line((task.why or "").replace(within, " "))
+def reason_of(task: TaskView, within: str = "") -> str:
+    """The state of a task, and its reason. ``within``: a text that the reason leaves out."""
+    why = one_line((task.why or "").replace(within, " ") if within else task.why or "")
     if not why or why.startswith(task.state):
         return why or str(task.state)
     return f"{task.state}{':' if task.state in _WITH_COLON else ''} {why}"

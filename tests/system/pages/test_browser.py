@@ -550,9 +550,12 @@ def test_menus_and_tables_cut_nothing_off(opened: Opened, session: Session, widt
 
 @pytest.mark.full
 @pytest.mark.parametrize("width", [360, 1280])
-def test_no_page_is_wider_than_its_window(opened: Opened, archive: AnArchive, width: int) -> None:  # noqa: ARG001
+def test_no_page_is_wider_than_its_window(opened: Opened, archive: AnArchive, session: Session, width: int) -> None:  # noqa: ARG001
+    lists = an_archive(session, "lists")
+    lists.commit({"check": f"foreach: ['{HOSTILE_ITEM * 3}']"})
+    lists.fail(f"check/{HOSTILE_ITEM * 3}@2")
     page = opened("/", viewport={"width": width, "height": 800})
-    for address in ADDRESSES:
+    for address in (*ADDRESSES, f"/-/search?q={HOSTILE_ITEM[:4]}", "/lists@2"):
         page.goto(address)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, address
 

@@ -122,10 +122,13 @@ def test_words_that_are_not_all_there_find_nothing(reader: httpx.Client, archive
 
 
 @pytest.mark.usefixtures("archive")
-def test_archives_tasks_and_items_are_found(reader: httpx.Client) -> None:
+def test_archives_tasks_and_items_are_found(reader: httpx.Client, archive: AnArchive) -> None:
     assert found(reader, q="aper")["archives"] == ["papers"]
     assert found(reader, q="til")["tasks"] == ["papers/tile"]
     assert found(reader, q="south")["items"] == ["papers@3/tile/south"]
+    archive.end("tile/south@3", 75)
+    for address in ("/-/search?q=south", "/papers@3"):
+        assert "deferred: exit code 75" in said(reader.get(address)), address
 
 
 def test_items_are_found_by_the_beginning_of_their_keys_in_all_runs(reader: httpx.Client, archive: AnArchive) -> None:
