@@ -94,6 +94,25 @@ def test_a_failed_run_is_mailed_with_the_lines_that_matter_the_commands_that_hel
     assert "\nhttps://queue.example.org/papers@2\n" in text(sent)
 
 
+def test_the_mail_about_rejected_tasks_names_no_retry_which_would_be_refused(
+    session: Session, configuration: Configuration, archive: AnArchive, server: MailServer
+) -> None:
+    archive.commit({"deposit": ""})
+    archive.end("deposit@2", 65)
+    archive.commit({"deposit": "", "index": ""})
+    archive.end("deposit@3", 65)
+    archive.fail("index@3")
+    with managing(session, configuration):
+        until_all(archive, "sent")
+    helps = [text(sent).partition("What helps:\n")[2].partition("\n\n")[0].split("\n  ") for sent in server.mails]
+    assert helps[0][1:] == ["arkqueue logs papers@2/deposit", "arkqueue skip papers@2/deposit"]
+    assert helps[1][1:] == [
+        "arkqueue logs papers@3/deposit",
+        "arkqueue retry papers@3 --failed",
+        "arkqueue skip papers@3/deposit",
+    ]
+
+
 def test_a_mail_whose_answer_was_lost_is_sent_again_with_one_message_id(
     session: Session, configuration: Configuration, archive: AnArchive, server: MailServer
 ) -> None:
