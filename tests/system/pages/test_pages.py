@@ -886,10 +886,15 @@ def test_a_run_whose_tasks_are_all_held_offers_no_hold(operator: httpx.Client, a
 
 
 def test_what_has_no_task_offers_no_trigger(admin: httpx.Client, session: Session) -> None:
-    an_archive(session, "empty")
+    archive = an_archive(session, "empty")
     page = admin.get("/empty")
     assert "/-/trigger" not in page.text
     assert "A first one, in the archive itself" in page.text
+    archive.commit({})
+    assert "A first one, in the archive itself" in admin.get("/empty").text, "its run had no task"
+    archive.commit({"index": ""})
+    archive.commit({})
+    assert "A first one" not in admin.get("/empty").text
     assert "Go back" in said(admin.get("/-/trigger?of=empty"))
 
 
