@@ -97,7 +97,7 @@ class Person:
 def person(browser: Browser, server: ApiServer, session: Session, archive: AnArchive) -> Iterator[Person]:
     token, _ = a_token(session, Scope.ADMIN)
     context = browser.new_context(base_url=server.url, java_script_enabled=False)
-    context.set_default_timeout(20_000)
+    context.set_default_timeout(120_000)
     page = context.new_page()
     page.goto(f"/-/sign-in?code={sign_ins.code(session, token)}")
     yield Person(page, archive)
