@@ -931,14 +931,19 @@ join task t on t.id = found.id join archive a on a.id = t.archive_id join branch
 where t.run_id <> all(array(select run_id from purging));
 
 -- name: waiting_behind
--- The first tasks that wait for a task that failed, or for tasks that were skipped because of it;
--- those behind a gate are found through the gate.
+-- The first tasks that wait for a task, at most `most`: directly, through gates, or through tasks
+-- that were canceled or skipped and block others all the same. The edges behind a task of the chain
+-- that does not block for this reason lead to tasks that `unmet_chain` does not lead back from.
 with recursive behind(id, is_end) as (
-    (select %(task)s::bigint, false union all (select t.id, false from task t where t.root_id = %(task)s limit 1000))
+    select %(task)s::bigint, false
     union
-    select t.id, t.kind <> 'gate' from behind b join edge e on e.source = b.id join task t on t.id = e.target
-    where not b.is_end and not e.met and e.kind = 'depends' and t.state in ('waiting', 'held') and not t.deleted)
-select id from behind where is_end limit %(limit)s;
+    select t.id, t.state in ('waiting', 'held') and t.kind <> 'gate'
+    from behind b join edge e on e.source = b.id and not e.met and e.kind <> 'cancels' join task t on t.id = e.target
+    where not b.is_end and not t.deleted and (t.state in ('waiting', 'held') or t.state in ('canceled', 'skipped') and t.blocks > 0)
+), of(target, source) as (
+    select id, null::bigint from (select id, is_end from behind limit 2000) found where is_end limit %(most)s
+)
+select of.target as id from of where exists (select from ({part unmet_chain}) chain where chain.source = %(task)s);
 
 -- name: unsettled_beside
 -- The unsettled tasks that a run's REPORT waits for.

@@ -91,7 +91,7 @@ from arkqueue.views.reasons import (
 from arkqueue.views.tasks import how_it_ended
 from arkqueue.workflow import EMPTY, from_json
 
-MOST_BEHIND = 100
+MOST_BEHIND = 25
 """The most tasks that are counted as waiting for a failed one."""
 MOST_EDGES = 20_000
 """The most unmet edges that are followed. If there are more, the answer says so."""
@@ -429,7 +429,9 @@ class _Task:
 
     def _behind(self) -> str:
         """The sentence on the tasks that wait for a failed task; empty if there are none."""
-        ids = [one.id for one in self.session.rows("waiting_behind", task=self.row.id, limit=MOST_BEHIND)]
+        ids = [
+            one.id for one in self.session.rows("waiting_behind", task=self.row.id, most=MOST_BEHIND, limit=MOST_EDGES)
+        ]
         names = [task_name(row) for _, row in sorted(rows_by_id(self.session, ids).items())]
         if not names:
             return ""

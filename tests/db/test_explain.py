@@ -64,6 +64,19 @@ def test_a_failure_names_the_tasks_that_wait_for_it(session: Session) -> None:
     assert "for it:" not in why(archive, "index@2").text
 
 
+def test_a_failure_names_the_tasks_that_wait_for_it_through_superseded_ones(session: Session) -> None:
+    archive = an_archive(session)
+    files = {"pdf": "cancels: [PREV]", "upload": "depends: [pdf, PREV]", "deposit": "depends: [upload]\nhold: true"}
+    archive.commit(files)
+    archive.run("pdf@2")
+    archive.fail("upload@2")
+    archive.commit(files)
+    archive.commit(files)
+    assert (archive.state("pdf@3"), archive.state("upload@3")) == ("canceled", "skipped")
+    assert "A task waits for it: papers@4/upload." in why(archive, "upload@2").text
+    assert "papers@2/upload (through papers@3/upload, which was skipped)" in why(archive, "upload@4").text
+
+
 @pytest.mark.parametrize(
     "ask", [lambda archive: why(archive, "pdf@2"), lambda archive: explain_name(archive.session, "papers@2/pdf")]
 )
