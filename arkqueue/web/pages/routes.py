@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
@@ -68,6 +69,8 @@ from arkqueue.web.pages.visitor import (
 )
 from arkqueue.web.problems import Refused
 
+_ENCODED: Final = re.compile("^([A-Za-z0-9][A-Za-z0-9._-]*)(?:%3A([^@/]+?))?%40", re.IGNORECASE)
+"""The beginning of the name of a run whose ``@`` is encoded: the archive, and the branch."""
 NAMES: Final = "Pages are named as on the command line: /papers, /papers@12, /papers@12/pdf."
 
 
@@ -164,6 +167,9 @@ def _thing(visitor: Visitor, request: Request) -> Shown | Response:
     first = address.partition("/")[0]
     if first in ("", "-"):
         raise NotFound(unquote(address), "there is no such page", NAMES)
+    if (written := _as_written(address)) != address:
+        query = f"?{request.url.query}" if request.url.query else ""
+        return RedirectResponse(f"{local(f'/{written}')}{query}", 303, HEADERS)
     if "@" not in address:
         try:
             return archive.archive(visitor, request, *parse_branch(address))
@@ -179,6 +185,13 @@ def _thing(visitor: Visitor, request: Request) -> Shown | Response:
         if not visitor.form or (id := _deleted_run(visitor, name)) is None:
             raise
         return run.deleted(visitor, id, replace(name, task=None, item=""))
+
+
+def _as_written(address: str) -> str:
+    """An address as the pages write it. Some programs encode the ``@`` of a link, or add a slash.
+    No name of an archive has an ``@`` or a colon, and no name ends with a slash.
+    """
+    return _ENCODED.sub(lambda found: found[1] + ":" * bool(found[2]) + (found[2] or "") + "@", address.rstrip("/"))
 
 
 def _of_run(visitor: Visitor, request: Request, name: Name) -> Shown | Response:

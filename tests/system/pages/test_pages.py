@@ -885,6 +885,30 @@ def test_a_run_whose_tasks_are_all_held_offers_no_hold(operator: httpx.Client, a
     assert 'value="release"' in page.text
 
 
+@pytest.mark.parametrize(
+    ("sent", "meant"),
+    [
+        ("/papers%403", "/papers@3"),
+        ("/papers%403/index?times=yes", "/papers@3/index?times=yes"),
+        ("/papers%3Aa%252Fb%4012.2/tile/x%40y", "/papers:a%252Fb@12.2/tile/x%40y"),
+        ("/papers/", "/papers"),
+        ("/papers@3/?list=a", "/papers@3?list=a"),
+    ],
+)
+def test_an_address_that_another_program_encoded_leads_to_its_page(
+    reader: httpx.Client, archive: AnArchive, sent: str, meant: str
+) -> None:
+    assert archive.name == "papers"
+    assert (reader.get(sent).status_code, reader.get(sent).headers["location"]) == (303, meant)
+
+
+def test_a_name_whose_own_at_sign_is_encoded_stays(reader: httpx.Client, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"tile": "foreach: ['x@y']"})
+    assert reader.get("/papers@2/tile/x%40y").status_code == 200
+    assert reader.get("/papers:a%40b").status_code == 404
+
+
 def test_what_has_no_task_offers_no_trigger(admin: httpx.Client, session: Session) -> None:
     archive = an_archive(session, "empty")
     page = admin.get("/empty")
