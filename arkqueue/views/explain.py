@@ -91,6 +91,8 @@ from arkqueue.views.reasons import (
 from arkqueue.views.tasks import how_it_ended
 from arkqueue.workflow import EMPTY, from_json
 
+MOST_SOME = 5
+"""The most names in a sentence."""
 MOST_BEHIND = 25
 """The most tasks that are counted as waiting for a failed one."""
 MOST_EDGES = 20_000
@@ -404,13 +406,13 @@ class _Task:
         if from_first:
             helps = [from_first if command.startswith(again) else command for command in helps]
         commands = [f"arkqueue logs {name}", *helps]
-        behind = self._behind()
+        tasks, behind = self._behind()
         if row.state == State.REJECTED:
             text = f"It rejected its input{when} (exit code 65) and is never retried.{waived}{lost}{behind} Fix the input, and commit or submit it again."
-            return Reason(kind=Why.REJECTED, text=text, commands=commands)
+            return Reason(kind=Why.REJECTED, text=text, tasks=tasks, commands=commands)
         if row.fault:
             text = f"It failed{when} when it asked for its locks, without an attempt: {row.fault}.{waived}{behind}{lost or ' A retry evaluates the name of the lock again.'}"
-            return Reason(kind=Why.FAILED, text=text, commands=helps)
+            return Reason(kind=Why.FAILED, text=text, tasks=tasks, commands=helps)
         text = f"It failed{when} in attempt {row.attempts} ({how_it_ended(row)}).{waived}{lost}{behind}"
         if later:
             names = [self._beside(other) for other in later]
@@ -425,19 +427,21 @@ class _Task:
             if self._from_start(row):
                 text += " Find out, too, whether its command had done its work: it is meant to run once, and a retry runs it again."
                 commands += [] if row.waived else [f"arkqueue skip {name} --as-completed"]
-        return Reason(kind=Why.FAILED, text=text, commands=commands)
+        return Reason(kind=Why.FAILED, text=text, tasks=tasks, commands=commands)
 
-    def _behind(self) -> str:
-        """The sentence on the tasks that wait for a failed task; empty if there are none."""
+    def _behind(self) -> tuple[list[str], str]:
+        """The first tasks that wait for a failed task, and the sentence on them; both empty if there
+        are none.
+        """
         ids = [
             one.id for one in self.session.rows("waiting_behind", task=self.row.id, most=MOST_BEHIND, limit=MOST_EDGES)
         ]
         names = [task_name(row) for _, row in sorted(rows_by_id(self.session, ids).items())]
         if not names:
-            return ""
+            return [], ""
         more = "At least " if len(ids) == MOST_BEHIND else ""
         number = f"{more}{len(names):,} tasks wait" if len(names) > 1 else "A task waits"
-        return f" {number} for it: {_some(names)}."
+        return names[:MOST_SOME], f" {number} for it: {_some(names)}."
 
     def _from_first_with_scratch(self) -> str:
         """The command that runs the tasks of a task's scratch folder again from the first one, if
@@ -872,4 +876,4 @@ def _is_superseded(row: Any) -> bool:
 
 
 def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+    return ", ".join(names[:MOST_SOME]) + (", …" if len(names) > MOST_SOME else "")

@@ -227,6 +227,20 @@ def test_the_nearest_release_of_a_held_task_is_its_button_and_the_wider_ones_are
     assert wider == ["papers", "papers@2"]
 
 
+def test_the_page_of_a_failed_task_leads_to_the_tasks_that_wait_for_it(
+    operator: httpx.Client, session: Session
+) -> None:
+    archive = an_archive(session, "maps")
+    archive.commit({"upload": "depends: [PREV]"})
+    archive.commit({"upload": "depends: [PREV]"})
+    archive.fail("upload@2")
+    page = operator.get("/maps@2/upload")
+    assert "A task waits for it: maps@3/upload." in said(page)
+    assert '<dt>Waits for it</dt><dd><a href="/maps@3/upload">' in page.text
+    archive.skip("upload@2")
+    assert "Waits for it" not in operator.get("/maps@2/upload").text
+
+
 def test_a_task_that_is_stopping_is_not_stopped_again(operator: httpx.Client, archive: AnArchive) -> None:
     archive.commit({"a": ""})
     archive.claim("a@2")
