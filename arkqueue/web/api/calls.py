@@ -30,16 +30,27 @@ def calls(tag: str, prefix: str = "") -> APIRouter:
 
 
 async def _only_known(request: Request) -> None:
-    """Refuse unknown query parameters, and repeated ones that a call takes once. If they were
-    ignored, a misspelt filter would show, or change, more than was asked for.
+    """Refuse unknown query parameters, repeated ones that a call takes once, and the body of a call
+    that takes none. If they were ignored, a misspelt filter would show, or change, more than was
+    asked for.
     """
-    fields = {field.alias: field.field_info.annotation for field in request.scope["route"].dependant.query_params}
+    route: Call = request.scope["route"]
+    fields = {field.alias: field.field_info.annotation for field in route.dependant.query_params}
     for name in sorted(request.query_params):
         if name not in fields:
             fault = f"has the parameter {name!r}, which means nothing here"
             raise Invalid("the request", fault, f"There are: {', '.join(fields)}." if fields else "There is none.")
         if len(request.query_params.getlist(name)) > 1 and not _is_list(fields[name]):
             raise Invalid("the request", f"has the parameter {name!r} more than once", "Give it once.")
+    if route.reads_body or not _has_body(request):
+        return
+    if (await request.body()).strip() not in (b"", b"{}", b"null"):
+        remedy = f"Send none. There are the parameters {', '.join(fields)}." if fields else "Send none."
+        raise Invalid("the request", "has a body, which means nothing here", remedy)
+
+
+def _has_body(request: Request) -> bool:
+    return request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers
 
 
 def _is_list(annotation: object) -> bool:

@@ -38,6 +38,13 @@ class Call(APIRoute):
         """This call with the kinds of its answers, for the OpenAPI document."""
         return APIRoute(**self._options)
 
+    @property
+    def reads_body(self) -> bool:
+        """Whether this call takes a body. An endpoint that reads its body in pieces says so in the
+        OpenAPI document alone.
+        """
+        return self.body_field is not None or "requestBody" in (self.openapi_extra or {})
+
     def _answer(self, given: dict[str, Any], answer: Any) -> Any:
         """The response for an answer. ``given``: the arguments of the endpoint. One of them may be a
         response with the status and the headers that the endpoint has set.

@@ -80,6 +80,19 @@ def test_parameter_that_means_nothing_is_refused_before_anything_is_done(
     problem(operator.post("/runs", json={"archive": "papers", "revision": True}), 422, "revision")
 
 
+def test_body_that_means_nothing_is_refused_before_anything_is_done(operator: httpx.Client, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"fetch": "foreach: [a, b]"})
+    run = f"/runs/{archive.run_id(2)}"
+    delete = f"{run}/delete"
+    for body in ({"item": "a"}, {"dry_run": True}):
+        problem(operator.post(delete, json=body), 422, "has a body", "There are the parameters item, dry_run.")
+    problem(operator.post(delete, content=iter([b'{"item": "a"}'])), 422, "has a body")
+    assert operator.get(run).json()["state"] == "pending"
+    assert operator.post(delete, json={}, params={"item": "a"}).status_code == 200
+    problem(operator.request("GET", "/whoami", json={"x": 1}), 422, "has a body", "Send none.")
+
+
 def test_run_has_its_tasks_and_edges_or_its_faults(reader: httpx.Client, session: Session) -> None:
     archive = example(session)
     run = reader.get(f"/runs/{archive.run_id(3)}").json()
