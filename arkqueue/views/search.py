@@ -29,7 +29,7 @@ text: the last ones by key. `Found.is_cut` says that a list has more.
 """
 _BLANKS = str.maketrans(dict.fromkeys(punctuation, " "))
 _SHA = re.compile(r"g?([0-9a-f]{4,64})", re.IGNORECASE)
-_NUMBER = re.compile(r"\d{1,18}")
+_NUMBER = re.compile(r"[r#]?(\d{1,18})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ def _named(session: Session, text: str, archives: Sequence[ArchiveId] | None, mo
         return []
     found = session.rows(
         "runs_numbered",
-        number=int(text) if number else None,
+        number=int(number[1]) if number else None,
         prefix=sha[1].lower() if sha else None,
         archives=None if archives is None else list(archives),
         limit=most,

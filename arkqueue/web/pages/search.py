@@ -48,6 +48,10 @@ writes a slash in its name as it is.
 """
 
 
+_NUMBERED: Final = re.compile(r"(?:(?P<of>\S+)\s+)?[r#]?(?P<rest>\d.*)", re.S)
+"""A revision as people write it: ``papers 12``, ``r12``, ``#12/pdf``."""
+
+
 @dataclass(frozen=True, slots=True)
 class Hit:
     """A run, and its first failed tasks. ``lines``: for each of them, the last line of its output, or
@@ -154,6 +158,8 @@ def _names(text: str, archive: str) -> list[str]:
     names = [text] if text else []
     if archive:
         names += [f"{archive}@{text}", f"{archive}@g{text}"]
+    if (found := _NUMBERED.fullmatch(text)) and (of := found["of"] or archive):
+        names.append(f"{of}@{found['rest']}")
     if (found := _WITH_BRANCH.fullmatch(text)) and (of := found["archive"] or archive):
         names.append(f"{branch_name(of, unquote(found['branch']))}{found['rest'] or ''}")
     return names
