@@ -64,13 +64,34 @@ def pause_all(session: Session, reason: str, by: str) -> None:
     paused, too.
     """
     session.retrying(lambda connection: _note_all(Graph(connection), "pause", by, reason))
-    _follow_all(session, "pause")
+    _refuse_busy(session, follow_all(session), "pause")
 
 
 def resume_all(session: Session, by: str, reason: str = "") -> None:
     """End the pause of the installation. Archives with a pause of their own stay paused."""
     session.retrying(lambda connection: _note_all(Graph(connection), "resume", by, reason))
-    _follow_all(session, "resume")
+    _refuse_busy(session, follow_all(session), "resume")
+
+
+def follow_all(session: Session) -> list[int]:
+    """Copy the installation's pause, or its end, to each archive. Returns the archives that were
+    busy. Queue managers call this repeatedly, because ``pause_all`` and ``resume_all`` may be killed
+    halfway.
+    """
+
+    def work(graph: Graph) -> None:
+        for row in graph.rows("follow_all", archives=graph.archives):
+            if row.is_paused:
+                graph.do("withhold", archive=row.id)
+                graph.judges_all = True
+            else:
+                _go_on(graph, row.id)
+
+    archives = [row.id for row in session.rows("with_all")]
+    busy: list[int] = []
+    for first in range(0, len(archives), MOST_ARCHIVES):
+        busy += change_in_turn(session, work, archives=archives[first : first + MOST_ARCHIVES], patience=PATIENCE)[1]
+    return busy
 
 
 def drain(session: Session, host: str, reason: str, by: str) -> None:
@@ -113,23 +134,7 @@ def _note_all(graph: Graph, verb: str, by: str, reason: str) -> None:
     graph.do("remember", by=by, verb=verb, archive=None, run=None, task=None, note=f"--all {reason}".rstrip())
 
 
-def _follow_all(session: Session, verb: str) -> None:
-    """Copy the installation's pause, or its end, to each archive. If a call dies halfway, the next
-    call does the rest.
-    """
-
-    def work(graph: Graph) -> None:
-        for row in graph.rows("follow_all", archives=graph.archives):
-            if row.is_paused:
-                graph.do("withhold", archive=row.id)
-                graph.judges_all = True
-            else:
-                _go_on(graph, row.id)
-
-    archives = [row.id for row in session.rows("with_all")]
-    busy: list[int] = []
-    for first in range(0, len(archives), MOST_ARCHIVES):
-        busy += change_in_turn(session, work, archives=archives[first : first + MOST_ARCHIVES], patience=PATIENCE)[1]
+def _refuse_busy(session: Session, busy: list[int], verb: str) -> None:
     if busy:
         names = ", ".join(row.name for row in session.rows("archives_watched") if row.id in set(busy))
         fault = f"could not be {verb}d with the others, as another transaction has locked them"

@@ -7,7 +7,7 @@ from arkqueue.archives.backfills import ListReader
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.notifications import sender
-from arkqueue.queue import backfill, claim, depth, ending, finish, locks, planning, schedules, superseding
+from arkqueue.queue import backfill, claim, depth, ending, finish, locks, pauses, planning, schedules, superseding
 from arkqueue.queue_manager.readers import Readers
 from arkqueue.repository.reader.client import processes
 from arkqueue.runtime.loop import Loop
@@ -51,6 +51,7 @@ class QueueManager:
             Loop("purge by age", self._retention.turn, bell("retention"), retention.EVERY),
             Loop("send notifications", self._sender.turn, notify, poll),
             Loop("count the queue", self._count, bell("depth"), depth.EVERY),
+            Loop("repeat pauses of all", self._repeat_pauses, bell("pauses"), 5 * poll),
             Loop("grant locks", self._grant_locks, bell("locks"), 5 * poll),
             # Often enough that its own pauses never count as gaps of the database, after which no
             # lease lapses for a while.
@@ -85,6 +86,9 @@ class QueueManager:
 
     def _count(self) -> None:
         depth.count(self._session)
+
+    def _repeat_pauses(self) -> None:
+        pauses.follow_all(self._session)
 
     def _grant_locks(self) -> float | None:
         """Judge the lines of locks again when other task managers live than before: they may run

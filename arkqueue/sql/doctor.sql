@@ -193,6 +193,17 @@ left join (select archive_id, pool, min(id) as task from task where settled_at i
 where (a.id is null or t.task is not null or a.withheld and r.archive_id is not null)
   and (%(archive)s::bigint is null or coalesce(a.id, r.archive_id) = %(archive)s) limit %(most)s;
 
+-- name: doctor_pauses
+-- Each archive repeats the pause of the installation. A pause, or its end, that began within the last
+-- minute may be under way.
+select a.id as archive, null::bigint as run, null::bigint as task,
+       case when a.paused_with_all then 'it is paused with the whole installation, which is not paused' else 'it is not paused, and the whole installation is' end as what
+from archive a, pause p
+where a.removed_at is null and a.paused_with_all <> (p.paused_at is not null)
+  and not exists (select from (select * from deed order by id desc limit 1000) d
+                  where d.archive_id is null and d.verb in ('pause', 'resume') and d.note like '--all%%' and d.at > clock_timestamp() - interval '1 minute')
+  and (%(archive)s::bigint is null or a.id = %(archive)s) limit %(most)s;
+
 -- name: doctor_slots
 -- Each running attempt of an archive with max_running has one of the archive's slots, and each taken
 -- slot has such an attempt. The number of open slots is the limit.

@@ -122,6 +122,7 @@ CHECKS = (
     Check("doctor_holds", f"{LOCKED}, set task.hold_id, task.release_id or archive.hold_id to null; then hold or release the task anew."),
     Check("doctor_ready", AGAIN),
     Check("doctor_turns", "Rewind the archive (arkqueue archive rewind), or delete its row of ready_archive and retry a task of it."),
+    Check("doctor_pauses", "Start a queue manager (arkqueue manager), or repeat arkqueue pause --all or arkqueue resume --all."),
     Check("doctor_slots", "Set the limit of the archive again (arkqueue archive set NAME max-running N): that adapts its slots."),
     Check("doctor_locks", "Set the capacity of a lock of the archive (arkqueue lock set): its lines are evaluated again. If that does not help, cancel and retry the task."),
     Check("doctor_tasks", f"{LOCKED}, set the task's archive_id, branch_id, number and run to those of its run."),

@@ -41,6 +41,7 @@ GARBLED = {
     "holds": ("update task set hold_id = 0 where state = 'ready'", "papers@5/last"),
     "ready": ("update task set entry_id = 0 where state = 'ready'", "papers@5/last"),
     "turns": ("delete from ready_archive", "papers@5/last"),
+    "pauses": ("update archive set paused_with_all = true", None),
     "slots": ("insert into slot select id, 1 from archive", None),
     "locks": ("update task set asks = true where state = 'ready'", "papers@5/last"),
     "tasks": ("update task set number = 99 where name = 'a' and number = 3", "papers@99/a"),
