@@ -9,7 +9,7 @@ import itertools
 import random
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from time import time as now
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from arkqueue.executor import Ended, Mount
+from arkqueue.executor.docker.engine import Engine
 from arkqueue.executor.docker.output import KEPT, Frames, LogReader, Output
 from arkqueue.model import AttemptId, Stream
 from tests.system.executor.docker_bench import Bench
@@ -45,7 +46,8 @@ class Task:
         (folder / "second").write_bytes(data[len(data) // 2 :])
         self.mounts = (Mount("/data", folder),)
         self.command = (
-            "cat /data/first; until [ -e /data/go ]; do sleep 0.05; done; cat /data/second; echo -n end >&2; exit 9"
+            "cat /data/first; until [ -e /data/go ]; do rm /data/say 2>/dev/null && echo -n said >&2; sleep 0.05; done;"
+            " cat /data/second; echo -n end >&2; exit 9"
         )
 
     def has_written_half(self, recorder: Recorder) -> None:
@@ -216,8 +218,13 @@ class TestAdoption:
         ended(first)
         with _attachments(bench) as attached:
             second = bench.another().adopt(AttemptId(1), recorder, recorder.counts)
-            # The live connection of the adopting executor is there as soon as another's would be.
             next(attached)
+        # The engine reports a connection a moment before it feeds it. Once a later one has received
+        # something, the one of the adopting executor would have, too.
+        engine = Engine(bench.url)
+        with closing(engine), closing(engine.attach(bench.inspect()["Id"])) as later:
+            (folder / "say").touch()
+            assert b"said" in next(iter(later))
 
         task.go()
 
