@@ -651,7 +651,7 @@ def _explain_item(session: Session, run: RunId, name: Name, seen: Sequence[Archi
         text = f"All of its {len(tasks)} tasks are settled." if len(tasks) > 1 else "Its task is settled."
         kept = kept_scratch(session, run, name.item, str(name).partition("/")[0])
         return _explanation(str(name), None, [Reason(kind=Why.COMPLETED, text=text), *kept])
-    return _explanation(str(name), None, _reasons_of(session, telling, seen))
+    return _explanation(str(name), None, _reasons_of(session, telling, seen, of_item=True))
 
 
 def _explain_list(session: Session, run: RunId, task: str, seen: Sequence[ArchiveId] | None) -> Explanation:
@@ -690,15 +690,17 @@ def being_planned(run: Any) -> Reason:
     return Reason(kind=Why.PLANNED, text=text, commands=[f"arkqueue show {run_name(run)}"])
 
 
-def _reasons_of(session: Session, tasks: Sequence[int], seen: Sequence[ArchiveId] | None) -> list[Reason]:
+def _reasons_of(
+    session: Session, tasks: Sequence[int], seen: Sequence[ArchiveId] | None, *, of_item: bool = False
+) -> list[Reason]:
     """The reasons of several tasks of a run, each once, with the names of its tasks. The failed items
-    of a list have one reason.
+    of a list have one reason, except where all of the tasks are ``of_item``.
     """
     reasons: dict[str, Reason] = {}
     rows = list(rows_by_id(session, tasks).values())
     lists: set[tuple[str, State]] = set()
     for task in rows:
-        is_failed_item = task.item and task.state in (State.FAILED, State.REJECTED)
+        is_failed_item = task.item and not of_item and task.state in (State.FAILED, State.REJECTED)
         if is_failed_item and (task.name, task.state) in lists:
             continue
         found = _Task(session, task, seen).explanation().reasons

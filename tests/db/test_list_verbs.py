@@ -242,6 +242,16 @@ def test_the_name_of_a_list_stays_one_if_its_revision_is_not_there(session: Sess
     assert explain_name(session, "papers@7/fetch/*").full_name == "papers@7/fetch/*"
 
 
+def test_a_failed_item_is_explained_with_commands_for_this_item_alone(session: Session) -> None:
+    archive = a_list(session)
+    archive.fail("fetch/b@2", "fetch/c@2")
+    told = explain_name(session, "papers@2/*/c")
+    assert "items of fetch" not in told.text
+    assert told.commands == [
+        "arkqueue logs papers@2/fetch/c", "arkqueue retry papers@2/fetch/c", "arkqueue skip papers@2/fetch/c",
+    ]  # fmt: skip
+
+
 def test_a_stopped_archive_refuses_a_verb_on_many_once(session: Session) -> None:
     archive = a_list(session)
     archive.fail(*(f"fetch/{key}@2" for key in "abcdefg"))
