@@ -110,19 +110,20 @@ def renew(graph: Graph, run: int, tasks: Collection[int], here: str, item: str |
             how = "was removed" if lost[key] else "is on a host without a running task manager"
             whose = item_name(place, key) if key else run_name(place)
             fault = f"needs the scratch folder of {whose}, which {how}; {others[0].name} left files in it"
-            raise Conflict(here, fault, f"Start at its first task: {_from_first(graph, others[0], key, whose)}")
+            named = run_name(place) if item is None else whose
+            raise Conflict(here, fault, f"Start at its first task: {_from_first(graph, others[0], key, named)}")
     if anew:
         graph.do("forget_scratch", run=run, items=anew)
         for key in anew:
             _bind(graph, _Folder(place.archive_id, place.branch_id, run, place.number, place.run, key))
 
 
-def _from_first(graph: Graph, first: Any, item: str, whose: str) -> str:
-    """The command that runs the tasks of a folder again, with the options that it needs. ``whose``:
-    the name of the folder's run or ``item``.
+def _from_first(graph: Graph, first: Any, item: str, named: str) -> str:
+    """The command that runs the tasks of a folder again, with the options that it needs. ``item``:
+    the folder's item. ``named``: the name of the run or the item that is to run again.
     """
     (part,) = graph.rows("part_behind", task=first.id, item=item or None, most=MOST_TASKS)
-    command = f"arkqueue retry {shlex.quote(whose)} --from {first.name}{' --from-start' if part.ran_once else ''}"
+    command = f"arkqueue retry {shlex.quote(named)} --from {first.name}{' --from-start' if part.ran_once else ''}"
     is_late = bool(part.ended) and is_outdated(graph, first.id, part.ended)
     return f"{command} --force. It needs --force, because later revisions have gone on" if is_late else command
 

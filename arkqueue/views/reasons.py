@@ -492,10 +492,15 @@ def _no_store(
     if last and last.store != last.host:
         where = f"a folder that {last.hostname} and others share"
     since = f"its task manager {_left(last)}" if last else "its task manager has not reported for a day"
+    start = "Start its task manager again, with the same home folder."
+    hosts = {m.host for m in managers if m.store == store}
+    if moved := next((m for m in managers if m.alive and m.host in hosts), None):
+        since = f"the task manager {moved.name} now keeps such folders elsewhere"
+        start = "Start that task manager with its earlier `scratch_folder` and `scratch_shared`."
     if is_attached:
-        text = f"{state}, but the attachments of its run are on {where}, and {since}. The task waits for that host. Start its task manager again, with the same home folder."
+        text = f"{state}, but the attachments of its run are on {where}, and {since}. The task waits for that host. {start}"
         return Reason(kind=Why.NO_SCRATCH, text=text, tasks=[task_name(row)], commands=["arkqueue worker"])
-    text = f"{state}, but its scratch folder is on {where}, and {since}. The task waits for that host. Start its task manager again, with the same home folder. Or run the tasks of the folder again from the first one, with a new folder."
+    text = f"{state}, but its scratch folder is on {where}, and {since}. The task waits for that host. {start} Or run the tasks of the folder again from the first one, with a new folder."
     name, commands = task_name(row), list[str]()
     for first in session.rows("first_with_scratch", task=row.id):
         # A task that has not ended cannot be retried, so it is canceled first.

@@ -196,6 +196,38 @@ def test_explain_names_the_host_that_is_waited_for(session: Session) -> None:
     assert why(archive, "unpack@2").kind is Why.ABOUT_TO_START
 
 
+def test_explain_names_a_host_that_keeps_its_folders_elsewhere_now(session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit(CHAIN)
+    here, _ = Host(session, "here"), Host(session, "there")
+    here.complete()
+    claim.unregister(session, here.process)
+    claim.register(session, "manager of here, shared", "here", "machine-here", 8, labels=(), store="shared")
+    told = why(archive, "unpack@2").text
+    assert "is on machine-here (here), and the task manager machine-here now keeps such folders elsewhere" in told
+    assert "Start that task manager with its earlier `scratch_folder` and `scratch_shared`." in told
+
+
+def test_a_run_whose_items_have_lost_their_folders_starts_at_their_first_task(session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit(
+        {
+            "fetch": "foreach: [x, y]\nscratch: item",
+            "store": "foreach: [x, y]\nscratch: item\ndepends: [fetch]",
+        }
+    )
+    here = Host(session, "here")
+    assert here.complete() == ["fetch/x", "fetch/y"]
+    for item, claimed in here.claim().items():
+        here.end(claimed.attempt, code=1)
+        scratch.lose(session, folder(archive, 2, item.partition("/")[2]))
+    with pytest.raises(Conflict) as refused:
+        retry_from(archive, 2, "store")
+    assert refused.value.remedy == "Start at its first task: arkqueue retry papers@2 --from fetch"
+    retry_from(archive, 2, "fetch")
+    assert here.complete() == ["fetch/x", "fetch/y"]
+
+
 # --- Until when it stays ---------------------------------------------------------------------------------------------
 
 
