@@ -686,6 +686,18 @@ def test_a_backfill_has_a_page_and_its_runs_hide_no_commit(
     assert "papers@fill:9 does not exist" in said(operator.get("/papers@fill:9"), 404)
 
 
+def test_the_tasks_of_a_backfill_with_a_list_are_counted_by_item(operator: httpx.Client, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({})
+    archive.commit({"thumbs": "foreach: [a, b, c]"})
+    backfill.begin(session, ArchiveId(archive.id), BranchId(archive.branches[""].id), 1, None, names=["thumbs"])
+    archive.run("thumbs/a@1.2", "thumbs/b@1.2", "thumbs/c@1.2")
+    assert "3 of 6 tasks completed" in said(operator.get("/papers@fill:1"))
+    assert "fill:1 : 3 of 6" in said(operator.get("/papers"))
+    archive.sql("update backfill set next = 2")
+    assert "revisions still to be planned" in said(operator.get("/papers"))
+
+
 def test_a_run_and_an_item_say_where_their_scratch_folders_are(visitor: Visitors, session: Session) -> None:
     archive = an_archive(session)
     archive.commit({"a": "scratch: item\nforeach: [x, y]"})
