@@ -8,6 +8,7 @@ because probes and task managers reach the server under names that only machines
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
 from functools import cache
 from urllib.parse import urlsplit
@@ -16,10 +17,17 @@ from starlette.requests import Request
 
 from arkqueue.web.problems import Refused
 
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(?::\d{1,5})?", re.ASCII)
+"""A name or an address, and perhaps a port. Starlette takes the part of the header that it
+understands.
+"""
+
 
 def check_host(request: Request) -> None:
     """Raise `Refused` if the browser was led here under a foreign name."""
-    host, configuration = request.url.hostname or "", request.app.state.configuration
+    header, configuration = request.headers.get("host", ""), request.app.state.configuration
+    found = _HOST.fullmatch(header)
+    host = found[1].strip("[]").lower() if found else header
     named = urlsplit(configuration.public_url or "").hostname
     if not (_is_address(host) or host in _own_names() or host in configuration.hosts or host == named):
         fault = f"asks for the host {host!r}, which is not a name of this server"

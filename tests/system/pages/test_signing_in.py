@@ -162,6 +162,9 @@ def test_a_browser_that_was_led_here_under_a_foreign_name_is_refused(visitor: Vi
     browser = visitor(Scope.READ)
     for host, status in (
         ("evil.example", 421),
+        ("127.0.0.1:8080.evil.example", 421),
+        ("127.0.0.1:8080@evil.example", 421),
+        ("evil.example@127.0.0.1", 421),
         ("queue.example.org", 200),
         ("localhost:8417", 200),
         ("[::1]:8417", 200),
