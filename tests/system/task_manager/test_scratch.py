@@ -378,7 +378,7 @@ def test_the_folder_of_a_busy_archive_is_tried_again_soon(
     archive.commit({"fetch": command("exit 1")})
     settled(archive, "fetch@2", "failed")
     other = an_archive(archive.session, "other")
-    with (home_folder / "scratch" / "lock").open("r+") as turn:
+    with (home_folder / "scratch" / "lock").open("a") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)  # so that the folder stays for now
         deletion.delete_run(archive.session, RunId(archive.run_id(2)), "ann")
         holder = second_connection()
