@@ -149,7 +149,7 @@ where w.what <> '' and (%(archive)s::bigint is null or t.archive_id = %(archive)
 
 -- name: doctor_holds
 -- A held task names its hold. Apart from held tasks, only canceled and skipped tasks name a hold. Each
--- hold and release that a task names has an audit log entry.
+-- hold and release that a task names, and the hold of an archive or an import, has an audit log entry.
 select t.archive_id as archive, t.run_id as run, t.id as task, format('it is %%s%%s', t.state, w.what) as what
 from task t cross join lateral (select concat(
     case when t.state = 'held' and t.hold_id is null then ', and nothing holds it' end,
@@ -163,6 +163,10 @@ union all
 select a.id, null, null, 'it is on hold by an entry of the audit log that is not there'
 from archive a
 where a.hold_id is not null and not exists (select from deed d where d.id = a.hold_id) and (%(archive)s::bigint is null or a.id = %(archive)s)
+union all
+select b.archive_id, null, null, format('branch %%s: its import is held by an entry of the audit log that is not there', quote_literal(b.name))
+from branch b
+where b.import_id is not null and not exists (select from deed d where d.id = b.import_id) and (%(archive)s::bigint is null or b.archive_id = %(archive)s)
 limit %(most)s;
 
 -- name: doctor_ready
@@ -316,20 +320,22 @@ where t.kind = 'ordinary' and t.deleted <> (d.item is not null)
 
 -- name: doctor_ledger
 -- Each revision has its commit run, unless the run was purged. The numbers and ledger entries of a
--- branch grow together, and the branch's head is the last entry.
+-- branch grow together, each entry names the one that it follows, and the branch's head is the last
+-- entry.
 select b.archive_id as archive, null::bigint as run, null::bigint as task,
        case when l.id is null then format('branch %%s: its head does not exist, or it has revisions and no head', quote_literal(b.name))
             when l.is_last and b.head_id is distinct from l.id then format('branch %%s: its head is not its last revision %%s', quote_literal(b.name), l.number)
             when l.id < l.before then format('branch %%s: revision %%s was read before the one that it follows', quote_literal(b.name), l.number)
+            when l.previous <> l.follows then format('branch %%s: revision %%s follows %%s, and says that it follows %%s', quote_literal(b.name), l.number, l.follows, l.previous)
             else format('branch %%s: revision %%s has no commit run', quote_literal(b.name), l.number) end as what
 from branch b
 left join (
-    select r.id, r.branch_id, r.number, lag(r.id) over w as before, lead(r.id) over w is null as is_last,
+    select r.id, r.branch_id, r.number, r.previous, lag(r.id) over w as before, lag(r.name) over w as follows, lead(r.id) over w is null as is_last,
            exists (select from run where run.revision_id = r.id and run.trigger = 'commit')
                or exists (select from purged_run p where p.branch_id = r.branch_id and p.number = r.number and p.run = 1) as has_run
     from revision r window w as (partition by r.branch_id order by r.number)) l on l.branch_id = b.id
 where case when l.id is null then b.head_id is not null
-           else l.is_last and b.head_id is distinct from l.id or l.id < l.before or not l.has_run end
+           else l.is_last and b.head_id is distinct from l.id or l.id < l.before or l.previous <> l.follows or not l.has_run end
   and (%(archive)s::bigint is null or b.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_edges
@@ -566,7 +572,8 @@ where (a.outputs is not null and a.outputs_removal_id is not null
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_logs
--- The pieces of a log have no gaps between them, and end where the log ends.
+-- The pieces of a log do not overlap, and none lies behind its end. The middle of a long log is left out
+-- on purpose.
 select t.archive_id as archive, t.run_id as run, t.id as task, format('the log of its attempt %%s has pieces that overlap, or lie behind its end', a.number) as what
 from (select attempt_id, min(position) as first, max(position + octet_length(data)) as last, bool_or(is_overlapping) as is_overlapping
       from (select attempt_id, position, data, coalesce(position < lag(position + octet_length(data)) over (partition by attempt_id order by position), false) as is_overlapping

@@ -129,6 +129,22 @@ def test_what_is_garbled_is_found_and_named(session: Session, check: str) -> Non
         assert examine(session, other.id).is_sound
 
 
+@pytest.mark.garbles
+@pytest.mark.parametrize(
+    ("check", "statement", "what"),
+    [
+        ("holds", "update branch set import_id = 99", "its import is held by an entry of the audit log that is not there"),
+        ("holds", "update archive set hold_id = 99", "it is on hold by an entry of the audit log that is not there"),
+        ("ledger", "update revision set previous = '1' where number = 3", "revision 3 follows 2, and says that it follows 1"),
+        ("logs", "update log_chunk set position = 1", "the log of its attempt 1 has pieces that overlap, or lie behind its end"),
+    ],
+)  # fmt: skip
+@pytest.mark.usefixtures("busy")
+def test_each_part_of_a_rule_is_checked(session: Session, check: str, statement: str, what: str) -> None:
+    session.database.retrying(lambda connection: connection.execute(statement.encode()))
+    assert [one.what.removeprefix("branch '': ").removeprefix("branch 'main': ") for one in examine(session).findings if one.check == check] == [what]  # fmt: skip
+
+
 @pytest.mark.parametrize("of_item", [True, False])
 def test_the_remedy_for_an_edge_to_the_gate_of_a_list_is_accepted_and_repairs_it(
     session: Session, archive: AnArchive, of_item: bool

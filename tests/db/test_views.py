@@ -712,7 +712,10 @@ def test_prefix_of_a_sha_finds_its_branch(session: Session) -> None:
         if number == 2:
             archive.commit({}, branch=branch)
         archive.sql(
-            "update revision set name = %s where branch_id = %s and number = %s", name, branches[branch], number
+            "update revision set name = %s, previous = null where branch_id = %s and number = %s",
+            name,
+            branches[branch],
+            number,
         )
     assert find.find_run(session, "books@gabcd") == archive.run_id(1, branch="main")
     assert find.find_run(session, "books@gBEEF") == archive.run_id(2, branch="topic")
