@@ -13,7 +13,7 @@ from typing import Any
 
 from arkqueue.errors import Conflict, Invalid
 from arkqueue.model import COMMIT, REPORT, Foreach, TaskKind, Trigger, Workflow
-from arkqueue.names import task_name
+from arkqueue.names import list_name, run_name, task_name
 from arkqueue.plan import Plan, is_for
 from arkqueue.queue.graph import Graph
 from arkqueue.queue.refusals import GO_BACK, MOST_NAMED, refuse_overwriting, refuse_superseded
@@ -185,11 +185,16 @@ def _lost(graph: Graph, here: str, lost: tuple[str, int], *, is_submission: bool
     """
     task, source = lost
     (row,) = graph.rows("place_of_task", task=source)
-    name = task_name(row)
+    # Only gates have a colon in their names: the gate of a list is `it:completed`.
+    asked, is_gate, _ = row.name.partition(":")
+    name = list_name(run_name(row), asked) if is_gate else task_name(row)
     what = (
         "failed and was waived" if row.state == "failed" else f"was {'superseded' if row.superseded_by else row.state}"
     )
-    remedy = f"name {row.name} too, or leave out the dependency: --without {row.name}"
+    remedy = f"name {asked} too, or leave out the dependency: --without {asked}"
+    if is_gate:
+        fault = f"{task} needs all of {name}, and not all of them completed"
+        return Conflict(here, fault, f"arkqueue explain {shlex.quote(name)}" if is_submission else remedy)
     if is_submission:
         remedy = f"run it again: arkqueue retry {name} --force"
     return Conflict(here, f"{task} needs {name}, which {what}", remedy)

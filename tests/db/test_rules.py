@@ -1210,6 +1210,18 @@ def test_a_dependency_that_has_never_run_is_named(archive: AnArchive, name: str,
     assert refused.value.remedy == remedy
 
 
+def test_a_list_that_did_not_complete_is_named_and_not_its_gate(archive: AnArchive) -> None:
+    """Nobody can name the gate of a list, `fetch:completed`, with `--without`."""
+    archive.commit({"fetch": "foreach: [x, y]", "index": "depends: [fetch]"})
+    archive.cancel("fetch/y@2")
+    archive.run("fetch/x@2")
+    with pytest.raises(
+        Conflict, match=r"index needs all of papers@2/fetch/\*, and not all of them completed"
+    ) as refused:
+        archive.trigger(2, "index")
+    assert refused.value.remedy == "name fetch too, or leave out the dependency: --without fetch"
+
+
 def test_an_unknown_task_is_answered_with_the_nearest_name(archive: AnArchive) -> None:
     archive.commit({"indexing": ""})
     with pytest.raises(Invalid, match="did you mean indexing"):
