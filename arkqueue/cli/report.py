@@ -81,6 +81,8 @@ def _no_report(run: Any) -> NotFound:
 
     if run["baseline"]:
         return NotFound(run["full_name"], "has no report: its archive's history begins there")
+    if run["state"] == "deleted":
+        return NotFound(run["full_name"], "was deleted before it had a report", f"arkqueue undelete {run['full_name']}")
     remedy = f"arkqueue report {run['full_name']} --update --now"
     return NotFound(run["full_name"], "has no report yet, as it has not settled", remedy)
 

@@ -181,6 +181,8 @@ def report(session: Session, run: RunId, number: int | None = None) -> Report:
         shown = _shown(moment, run)
         views, own = reports(moment, run, shown), _own(moment, run)
         here = run_name(shown)
+        if not views and shown.deleted_at is not None:
+            raise NotFound(here, "was deleted before it had a report", f"arkqueue undelete {here}")
         if not views:
             raise NotFound(here, "has no report yet", f"arkqueue report {here} --update --now")
         found = next((view for view in views if number in (None, view.number)), None)

@@ -97,5 +97,9 @@ def test_refuses_what_does_not_go_together_and_says_why_there_is_no_report(arkqu
     assert (named.code, "is the name of a task, not of a run" in named.err) == (2, True)
     assert "papers@1: has no report: its archive's history begins there\n" in arkqueue("report", "papers@1").err
     assert "nothing has settled yet" in arkqueue("report", "papers@2", "--update", "--now").err
+    archive.commit({"c": "", "REPORT": ""})
+    arkqueue("delete", "papers@3")
+    deleted = arkqueue("report", "papers@3").err
+    assert "papers@3: was deleted before it had a report. arkqueue undelete papers@3" in deleted
     archive.run("a@2", "b@2")
     assert "nothing has changed since report" in arkqueue("report", "papers@2", "--update").err
