@@ -60,7 +60,7 @@ def as_retry_after(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     text = str(value)
-    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text, re.ASCII):
+    if not re.fullmatch(r"[0-9]{1,18}(\.[0-9]{1,18})?", text, re.ASCII):
         return None
     return min(max(float(text), SHORTEST_DEFERRAL), LONGEST_DURATION)
 

@@ -155,8 +155,10 @@ def unneeded(session: Session, folders: Sequence[int]) -> Unneeded:
 
 
 def _faults(files: Sequence[Attachment], size: int, most: int) -> list[str]:
-    if not 1 <= len(files) <= MOST_ATTACHMENTS:
-        return [f"there are {len(files):,}; a submission has 1 to {MOST_ATTACHMENTS:,}: pack them into an archive"]
+    if not files:
+        return ["there are none; name a file, or submit the payload without attachments"]
+    if len(files) > MOST_ATTACHMENTS:
+        return [f"there are {len(files):,}; a submission has at most {MOST_ATTACHMENTS:,}: pack them into an archive"]
     faults = misnamed(files)
     if size > most:
         faults.append(f"they have {size:,} bytes together, more than the {most:,} of attachments_limit")

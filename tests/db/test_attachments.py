@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from arkqueue.db.session import Session
-from arkqueue.errors import Conflict
+from arkqueue.errors import Conflict, Invalid
 from arkqueue.model import ArchiveId, Attachment, RunId
 from arkqueue.queue import attachments, planning, purge, submissions
 from arkqueue.queue.attachments import Begun
@@ -96,6 +96,16 @@ def test_a_purge_forgets_them_and_an_export_lists_them(archive: AnArchive, sessi
     assert told["attachments"] == [{"name": "a.tif", "size": 3, "digest": "0" * 64}]
     assert archive.sql("select * from upload") == []
     assert archive.sql("select attachments is not null as kept from submission") == [{"kept": True}]
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [(0, "there are none; name a file"), (10_001, "there are 10,001; a submission has at most 10,000")],
+)
+def test_an_upload_has_some_attachments(archive: AnArchive, session: Session, count: int, said: str) -> None:
+    files = [Attachment(f"{n}.tif", 1, "0" * 64) for n in range(count)]
+    with pytest.raises(Invalid, match=said):
+        attachments.begin(session, ArchiveId(archive.id), archive.name, "x", files, "here", "ann", most=10**6, room=0)
 
 
 def test_two_archives_that_begin_uploads_at_once_do_not_both_take_the_room_that_is_left(

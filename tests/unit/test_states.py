@@ -152,8 +152,8 @@ def test_the_last_attempt_is_due_at_the_deadline_and_fails_when_it_is_deferred_a
 
 @pytest.mark.parametrize(
     ("value", "seconds"),
-    [("900", 900), (900, 900), ("1.5", 1.5), (0, 1), ("0.001", 1), ("999999999", LONGEST_DURATION)]
-    + [(value, None) for value in ("-1", "", "5m", "1e3", "nan", "٣", True, None, [1], float("inf"), "9999999999")],
+    [("900", 900), (900, 900), ("1.5", 1.5), (0, 1), ("0.001", 1), ("9999999999", LONGEST_DURATION)]
+    + [(value, None) for value in ("-1", "", "5m", "1e3", "nan", "٣", True, None, [1], float("inf"), "9" * 19)],
 )
 def test_seconds_that_an_attempt_asks_for(value: object, seconds: float | None) -> None:
     assert as_retry_after(value) == seconds
