@@ -89,7 +89,7 @@ def test_what_cannot_be_attached_is_named(shared: Installation, archives: Archiv
     os.mkfifo(folder / "pipe")
     assert "folder/pipe: is no regular file" in refused(folder)
     (folder / "pipe").unlink()
-    assert "there are 0; a submission has 1 to 10,000" in refused(folder)
+    assert "there are none; name a file" in refused(folder)
     assert "No such file or directory" in refused(tmp_path / "missing")
     (folder / "batch.json").write_text("")
     assert "'batch.json' is given twice" in refused(batch, folder / "batch.json")

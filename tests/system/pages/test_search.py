@@ -25,6 +25,7 @@ def archive(session: Session) -> AnArchive:
     archive.commit({"index": "", "pdf": "depends: [index]"}, author="Ann Lee <ann@example.org>")
     archive.commit({"index": "", "tile": "foreach: [north, south]"}, author="Ben")
     archive.sql("update revision set message = 'Re-draw the harbour (1911)', name = %s where number = 2", SHA)
+    archive.sql("update revision set previous = %s where number = 3", SHA)
     return archive
 
 

@@ -335,7 +335,7 @@ class TestLimits:
 
     def test_files_are_bounded(self, operator: httpx.Client, archive: AnArchive) -> None:
         problem(begin(operator, a=b"1" * 600, b=b"1" * 600), 422, "they have 1,200 bytes together, more than the 1,024 of attachments_limit")  # fmt: skip
-        problem(begin(operator), 422, "there are 0; a submission has 1 to 10,000")
+        problem(begin(operator), 422, "there are none; name a file")
         many = {"attachments": [{"name": str(n), "size": 0, "digest": "0" * 64} for n in range(10_001)]}
         problem(operator.post(UPLOADS, json=many, headers={"Idempotency-Key": "x"}), 422, "there are 10,001")
         problem(operator.post(UPLOADS, content=b" " * (8 * 2**20 + 1), headers={"Idempotency-Key": "x"}), 413)
