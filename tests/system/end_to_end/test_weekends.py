@@ -105,7 +105,7 @@ def test_an_import_of_5_000_revisions_waits_for_a_person_and_then_runs_what_coun
     others.wait_for_run(2)  # another archive is not held up
 
     said = arkqueue("release", papers.name, "--all").out
-    assert f"{IMPORTED} tasks released" in said
+    assert f"{IMPORTED:,} tasks released" in said
     papers.wait_for_run(head)
     assert arkqueue("runs", papers.name, "--state", "held", "--json").json["runs"] == []
     assert int(ran.read_text().split()[-1]) == head
