@@ -53,3 +53,8 @@ def shortened(text: str, width: int) -> str:
 def _escape(found: re.Match[str]) -> str:
     code = ord(found[0])
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def files_in_words(files: int, size: int) -> str:
+    """A number of files, and their size in bytes."""
+    return f"{files:,} file{'' if files == 1 else 's'}, {size / 2**20:,.1f} MiB"

@@ -15,7 +15,7 @@ from arkqueue.cli.options import as_json, calls_server
 from arkqueue.cli.output import at, bold, clock, dim, print_json, say, state, table, took
 from arkqueue.cli.runs import CHANGED, spell, tally, task_rows
 from arkqueue.model import USUAL_PRIORITY
-from arkqueue.text import name_visible, on_one_line, one_line, visible
+from arkqueue.text import files_in_words, name_visible, on_one_line, one_line, visible
 from arkqueue.usage import usage_in_words, usage_of_run_in_words
 
 if TYPE_CHECKING:
@@ -230,17 +230,12 @@ def _attachments(there: Any) -> str:
     """The attachments of a run, in words; empty if it has none."""
     if there is None:
         return ""
-    files = files_in_words(there)
+    files = files_in_words(there["files"], there["size"])
     return (
         f"{files}, removed"
         if there["is_removed"]
         else f"{files}, on {visible(there['hostname'] or there['store'][:8])}"
     )
-
-
-def files_in_words(there: Any) -> str:
-    """The number and size of attachments."""
-    return f"{there['files']:,} file{'' if there['files'] == 1 else 's'}, {there['size'] / 2**20:,.1f} MiB"
 
 
 def _scratch(there: Any, run: str) -> str:

@@ -14,9 +14,8 @@ import click
 
 from arkqueue.cli.options import as_json, calls_server, dry_run, of_states
 from arkqueue.cli.output import bold, print_json, say, state
-from arkqueue.cli.show import files_in_words
 from arkqueue.model import GREATEST_PRIORITY, LEAST_PRIORITY, USUAL_PRIORITY
-from arkqueue.text import visible
+from arkqueue.text import files_in_words, visible
 
 if TYPE_CHECKING:
     from arkqueue.cli.client import Client
@@ -273,11 +272,15 @@ def _deleted(found: Any, run: Any, word: str) -> str:
 
 
 def _removed_for_good(found: Any, run: Any) -> list[str]:
-    """What undelete does not bring back: the attachments of a run that is deleted as a whole."""
+    """The line about the attachments of a run that is deleted as a whole: undelete does not bring
+    them back.
+    """
     there = run["attachments"] if found["item"] is None else None
     if there is None or there["is_removed"]:
         return []
-    return [f"  its attachments ({files_in_words(there)}) are removed, and undelete does not bring them back"]
+    return [
+        f"  its attachments ({files_in_words(there['files'], there['size'])}) are removed, and undelete does not bring them back"
+    ]
 
 
 @click.command(epilog="Example: arkqueue note papers@12/index 'the disk was full; Ann has ordered another one'")

@@ -191,8 +191,9 @@ class Hanging:
 
 @dataclass(frozen=True, slots=True)
 class Stranded:
-    """A ready task that no running task manager can run, for all ``tasks`` that need the same. They
-    need a host: ``store``, and its ``hostname`` if that is known; without it, they need ``labels``.
+    """The first of the ``tasks`` ready tasks of one pool that no running task manager can run.
+    ``store``: the id of the host that the pool needs, and its ``hostname``, if these are known; None:
+    the pool needs ``labels``.
     """
 
     task: TaskView

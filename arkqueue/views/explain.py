@@ -360,8 +360,8 @@ class _Task:
         return [f"{again}{force}{self._from_start(row)}" if command == again else command for command in commands]
 
     def _needs_canceled_step(self, row: Any) -> bool:
-        """Whether a canceled step of an item needs another one that is canceled, so that a retry of the
-        step alone is refused.
+        """Whether the queue refuses a retry of this canceled step of an item alone, because the step
+        needs another canceled step of the item.
         """
         needed = [found.root for found in self.session.rows("staying_skipped", candidates=[row.id], roots=[])]
         roots = rows_by_id(self.session, needed).values() if needed else ()

@@ -234,8 +234,8 @@ def _page(
 
 
 def _most_rows(width: int) -> int:
-    """The most rows of a page with so many columns: twice as many as have room if each row has a
-    cell in each column, because some rows have few.
+    """The most rows of a page with ``width`` columns. Some rows have few cells, so these are twice as
+    many rows as `MOST_CELLS` has room for.
     """
     return min(ROWS, 2 * MOST_CELLS // max(width, 1) + 1)
 

@@ -382,8 +382,15 @@ def _cell(cell: CellView, known: _Known, needs: Collection[tuple[int, str]]) -> 
     usual, progress = known.usual.get(task.name), None
     if usual and task.state is State.RUNNING and task.started_at is not None:
         progress = min((datetime.now(UTC) - task.started_at).total_seconds() / usual, 1)
-    words = words_of(task) or known.alone.get(task.id, "").removeprefix("waits ").partition(",")[0].partition(" (")[0]
+    words = words_of(task) or _beginning(known.alone.get(task.id, ""))
     return Cell(task, words, retry, says_of(task, known), edges, is_needed, note, progress, task.id in known.late)
+
+
+def _beginning(reason: str) -> str:
+    """The first words of a reason of ``explain``, such as the lock that a task waits for. The title of
+    the cell has the whole reason.
+    """
+    return reason.removeprefix("waits ").partition(",")[0].partition(" (")[0]
 
 
 def _failed(cell: CellView) -> str:

@@ -17,6 +17,7 @@ from arkqueue.queue.done import Done
 from arkqueue.queue.purge import purge_runs
 from arkqueue.queue.removal import holders_of
 from arkqueue.states import RunState, State
+from arkqueue.text import files_in_words
 from arkqueue.views.archives import Contents, RewoundView
 from arkqueue.views.find import check_list, find_item, find_run, find_task
 from arkqueue.views.naming import task_names
@@ -163,8 +164,7 @@ def _removed_for_good(session: Session, run: int) -> str:
     """The sentence about the attachments of a run, which its deletion removes; empty if it has none."""
     for there in session.rows("attachments_of_run", run=run):
         if not there.is_removed:
-            files = f"{there.files:,} file{'s' * (there.files != 1)}, {there.size / 2**20:,.1f} MiB"
-            return f" Its attachments ({files}) are removed, and do not come back."
+            return f" Its attachments ({files_in_words(there.files, there.size)}) are removed, and do not come back."
     return ""
 
 

@@ -30,7 +30,7 @@ from tests.system.deployment.conftest import base
 from tests.system.end_to_end.conftest import Archives, _sound, archives, kind, shared
 from tests.system.end_to_end.installation import TRACEBACK, Archive, Installation, environment, processes_of
 from tests.system.end_to_end.test_schedules import let_be_due, schedules
-from tests.system.pages.test_browser import browser
+from tests.system.pages.conftest import browser
 from tests.waiting import eventually
 
 __all__ = ["_sound", "archives", "base", "browser", "kind", "shared"]

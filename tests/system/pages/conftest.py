@@ -8,12 +8,14 @@ from pathlib import Path
 
 import httpx
 import pytest
+from playwright.sync_api import Browser
 
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.queue import sign_ins, tokens
 from arkqueue.queue.tokens import Scope, Token
 from arkqueue.web import ApiServer, create_app, run_api
+from tests.browsers import a_browser
 from tests.system.web.conftest import PLAIN
 
 Visitors = Callable[..., httpx.Client]
@@ -35,6 +37,13 @@ def server(session: Session, configuration: Configuration, no_queue_manager: Non
 
 def a_token(session: Session, scope: Scope, *archives: str) -> tuple[Token, str]:
     return tokens.create(session, name=f"{scope} test", scope=scope, archives=archives or None, by="test")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A real browser, without a page."""
+    with a_browser() as browser:
+        yield browser
 
 
 @pytest.fixture

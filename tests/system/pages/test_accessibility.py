@@ -17,10 +17,10 @@ from arkqueue.queue.tokens import Scope
 from tests.builders import AnArchive, a_workflow, an_archive, faulty, the_archive
 from tests.requirements import missing
 from tests.system.pages.conftest import HOSTILE
-from tests.system.pages.test_browser import TASKS, Opened, browser, opened
+from tests.system.pages.test_browser import TASKS, Opened, opened
 from tests.system.waking import waking_session
 
-__all__ = ["browser", "opened", "waking_session"]
+__all__ = ["opened", "waking_session"]
 
 pytestmark = pytest.mark.full
 

@@ -20,7 +20,7 @@ from arkqueue.queue import claim, control, deletion, sign_ins
 from arkqueue.queue.tokens import Scope
 from arkqueue.web import ApiServer, create_app, live, run_api
 from arkqueue.web.pages.visitor import COOKIE
-from tests.browsers import CHANGED, a_browser
+from tests.browsers import CHANGED
 from tests.builders import AnArchive, a_gateway, a_workflow, an_archive
 from tests.system.pages.conftest import HOSTILE, HOSTILE_ITEM, a_token
 from tests.system.waking import waking_session
@@ -37,12 +37,6 @@ ADDRESSES = (
 )  # fmt: skip
 Opened = Callable[..., Page]
 expect.set_options(timeout=120_000)  # milliseconds that only a failing test waits
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with a_browser() as browser:
-        yield browser
 
 
 @pytest.fixture

@@ -15,10 +15,10 @@ from arkqueue.model import ArchiveId, Workflow
 from arkqueue.queue import locks
 from arkqueue.queue.tokens import Scope
 from tests.builders import AnArchive, a_workflow, an_archive, an_entry, faulty
-from tests.system.pages.test_browser import Opened, browser, opened
+from tests.system.pages.test_browser import Opened, opened
 from tests.system.waking import waking_session
 
-__all__ = ["browser", "opened", "waking_session"]
+__all__ = ["opened", "waking_session"]
 
 DESK, PHONE = {"width": 1280, "height": 800}, {"width": 360, "height": 800}
 LONG = "a-very-long-task-name-that-goes-on-and-on-until-nobody-can-read-it-any-more-really-1234567890"

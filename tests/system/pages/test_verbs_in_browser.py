@@ -16,7 +16,6 @@ from arkqueue.model import End
 from arkqueue.queue import claim, notifications, sign_ins
 from arkqueue.queue.tokens import Scope
 from arkqueue.web import ApiServer
-from tests.browsers import a_browser
 from tests.builders import HOST, PROCESS, AnArchive, an_archive, the_archive
 from tests.db.test_notifications import choose, failed_runs, set_receivers
 from tests.db.test_retention import let_age, set_to_keep
@@ -26,12 +25,6 @@ from tests.system.pages.conftest import a_token
 pytestmark = pytest.mark.full
 TASKS = {"index": "", "pdf": "depends: [index]", "upload": "depends: [pdf]"}
 expect.set_options(timeout=120_000)  # milliseconds that only a failing test waits
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with a_browser() as browser:
-        yield browser
 
 
 @pytest.fixture
