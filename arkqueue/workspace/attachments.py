@@ -197,6 +197,7 @@ class Part:
         self.offset = os.lseek(self._file, 0, os.SEEK_END)
         """The number of its received bytes."""
         self._known = digests.take(key, os.fstat(self._file))
+        self._before = self.offset, Known(self._known.offset, self._known.digest.copy())
 
     def write(self, data: bytes) -> None:
         """Append a piece. After Full, ``offset`` says how much of it was written."""
@@ -232,6 +233,11 @@ class Part:
             self.offset, self._known = 0, Known(0, hashlib.sha256())
             raise Wrong(found)
         return True
+
+    def take_back(self) -> None:
+        """Remove the bytes that were written since this file was opened."""
+        self.offset, self._known = self._before
+        os.ftruncate(self._file, self.offset)
 
     def close(self) -> None:
         """Write the received bytes to the disk, and let others open the file."""

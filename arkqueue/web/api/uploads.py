@@ -363,7 +363,9 @@ async def continue_attachment(
 
 
 async def receive(request: Request, uploads: Uploads, part: Part, place: _Place) -> None:
-    """Append the bytes that arrive to a file, up to its end or to the end of the connection."""
+    """Append the bytes that arrive to a file, up to its end or to the end of the connection. Of a piece
+    that is longer than the rest of the file, nothing is kept.
+    """
     stream, pending, waiting = request.stream(), list[bytes](), 0
     try:
         try:
@@ -371,6 +373,8 @@ async def receive(request: Request, uploads: Uploads, part: Part, place: _Place)
                 pending.append(piece)
                 waiting += len(piece)
                 if part.offset + waiting > place.size:
+                    # A sender that is wrong about the length may be wrong about all of the piece.
+                    await uploads.in_thread(part.take_back)
                     fault = f"is longer than the {place.size:,} bytes that were announced"
                     raise Refused(413, place.name, fault, "If the file has changed, submit it with another id.")
                 if waiting >= PIECE:

@@ -185,6 +185,18 @@ def test_what_was_not_announced_is_refused(operator: httpx.Client) -> None:
     assert operator.head("/uploads/4711/0").status_code == 404
 
 
+def test_a_piece_that_is_too_long_leaves_what_had_arrived_before(operator: httpx.Client) -> None:
+    data = bytes(range(256)) * 16384  # 4 MiB: the server writes a piece while it arrives
+    begun = begin(operator, a=data)
+    assert send(operator, part(begun), 0, data[:1_500_000]).status_code == 204
+    wrong = b"x" * (len(data) - 1_500_000 + 1)
+    problem(
+        send(operator, part(begun), 1_500_000, wrong), 413, "a: is longer than the 4,194,304 bytes that were announced"
+    )
+    assert offset(operator, part(begun)) == 1_500_000
+    assert send(operator, part(begun), 1_500_000, data[1_500_000:]).status_code == 204, "its digest is right"
+
+
 def test_faults_of_the_payload_are_told_before_the_files_are_sent(operator: httpx.Client) -> None:
     begin(operator, a=b"12345")
     problem(submit(operator, "{", "x", attachments="true"), 422, "the payload")
