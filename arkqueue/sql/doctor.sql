@@ -119,6 +119,20 @@ from task t left join (select task_id, count(*) as n, max(number) as last, max(i
 where (t.attempts <> coalesce(a.n, 0) or t.attempts <> coalesce(a.last, 0) or t.attempt_id is distinct from a.newest)
   and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
+-- name: doctor_outcomes
+-- The state of a task with a program follows from the end of its newest attempt, if the task has
+-- completed, failed or rejected its input. Exception: a task that failed without an attempt, because
+-- its lock had no valid name.
+select t.archive_id as archive, t.run_id as run, t.id as task,
+       case when a.id is null then format('it %%s, and has no attempt', w.did)
+            else format('it %%s, and its newest attempt %%s ended as: %%s%%s', w.did, a.number, a."end", ', exit code ' || a.exit_code) end as what
+from task t left join attempt a on a.id = t.attempt_id
+cross join lateral (select case t.state when 'rejected' then 'rejected its input' else t.state::text end as did) w
+where t.program and t.state in ('completed', 'failed', 'rejected') and not (t.state = 'failed' and t.fault is not null) and (a.id is null or a."end" is not null)
+  and t.state is distinct from case when a."end" = 'exited' then case a.exit_code when 0 then 'completed' when 65 then 'rejected' else 'failed' end
+                                    when a."end" in ('timed-out', 'not-started', 'lost') then 'failed' end::task_state
+  and t.run_id <> all(array(select run_id from purging)) and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
+
 -- name: doctor_polls
 -- A task with a poll is polled after its command has ended with 75. From then on, and not before, its
 -- attempts are polls.

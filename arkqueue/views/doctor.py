@@ -117,6 +117,7 @@ CHECKS = (
     Check("doctor_blocks", f"{LOCKED}, set task.blocks to 0, 1 or 2 (nothing, completion, all), and cancel and retry what waits for it."),
     Check("doctor_running", "Restart the task manager that ran it. If that does not help, set attempt.lease_until to the past: then the attempt counts as lost, and the task runs again."),
     Check("doctor_attempts", f"{LOCKED}, set task.attempts and task.attempt_id to the values of the task's rows in attempt."),
+    Check("doctor_outcomes", f"Run the task again (arkqueue retry TASK; if it has completed: arkqueue retry RUN --from TASK). Or, if the state is right: {LOCKED[0].lower()}{LOCKED[1:]}, set the columns \"end\" and exit_code of the attempt."),
     Check("doctor_polls", f"{LOCKED}, set task.polls to true if its command ended with 75 and is not to run again, otherwise to false."),
     Check("doctor_marks", f"{LOCKED}, set the column that does not fit to null, false or 0.", facts=lambda _: {"least": LEAST_PRIORITY, "greatest": GREATEST_PRIORITY}),
     Check("doctor_holds", f"{LOCKED}, set task.hold_id, task.release_id or archive.hold_id to null; then hold or release the task anew."),

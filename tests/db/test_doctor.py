@@ -36,6 +36,7 @@ GARBLED = {
     "blocks": ("update task set blocks = 2 where name = 'a' and number = 3", "papers@3/a"),
     "running": ("update attempt set ended_at = now(), \"end\" = 'exited' where ended_at is null", "papers@2/a"),
     "attempts": ("update task set attempts = attempts + 1 where name = 'a' and number = 3", "papers@3/a"),
+    "outcomes": ("update attempt set exit_code = 1 where id = (select attempt_id from task where name = 'a' and number = 3)", "papers@3/a"),
     "polls": ("update task set polls = true where name = 'a' and number = 3", "papers@3/a"),
     "marks": ("update task set stop = 'cancel' where name = 'a' and number = 3", "papers@3/a"),
     "holds": ("update task set hold_id = 0 where state = 'ready'", "papers@5/last"),
@@ -104,6 +105,21 @@ def test_nothing_is_wrong_with_what_arkqueue_leaves(session: Session) -> None:
     found = examine(session)
     assert found.is_sound, found.findings
     assert [check.found for check in found.checks] == [0] * len(CHECKS)
+
+
+@pytest.mark.garbles
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ("\"end\" = 'lost', exit_code = null", "it completed, and its newest attempt 1 ended as: lost"),
+        ("exit_code = 65", "it completed, and its newest attempt 1 ended as: exited, exit code 65"),
+    ],
+)
+@pytest.mark.usefixtures("busy")
+def test_a_task_that_completed_although_its_attempt_did_not_is_found(session: Session, change: str, what: str) -> None:
+    statement = f"update attempt set {change} where id = (select attempt_id from task where name = 'a' and number = 3)"
+    session.database.retrying(lambda connection: connection.execute(statement.encode()))
+    assert [(finding.name, finding.what) for finding in examine(session).findings] == [("papers@3/a", what)]
 
 
 @pytest.mark.garbles
