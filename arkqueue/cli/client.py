@@ -32,6 +32,11 @@ PATIENCE = 120.0
 PATIENCE_FOR_PAYLOADS = 300.0
 """The seconds to wait for the answer to a submission. Checking a long one takes minutes."""
 
+NO_CALL, NO_FIELD = "there is nothing here", "is not known here"
+"""The faults that a server of another version finds in a request with a call or a field that it does
+not know.
+"""
+
 
 class Unreachable(ArkqueueError):
     """Nothing answers at the server's address, or no arkqueue that has a database."""
@@ -45,6 +50,12 @@ class Busy(Unreachable):
     """
 
     exit_code = 1
+
+
+class Mismatch(ArkqueueError):
+    """The server is an arkqueue of another version: it does not know a field of the request, or
+    its answer lacks one.
+    """
 
 
 class Refused(ArkqueueError):
@@ -154,19 +165,19 @@ class Client:
     def send(self, method: str, path: str, body: Any = None, **query: Any) -> Any:
         """The JSON of an answer; None if it has none."""
         with self._answer(method, path, body, query, "application/json") as answer:
-            return _json(self.url, answer)
+            return self._json(answer)
 
     def hand_in(self, path: str, payload: IO[bytes], media_type: str, headers: Mapping[str, str], **query: Any) -> Any:
         """Post a file unchanged, in pieces."""
         with self._answer(
             "POST", path, payload, query, "application/json", headers, media_type, PATIENCE_FOR_PAYLOADS
         ) as answer:
-            return _json(self.url, answer)
+            return self._json(answer)
 
     def begin_upload(self, path: str, body: Any, headers: Mapping[str, str]) -> Any:
         """Announce attachments."""
         with self._answer("POST", path, body, {}, "application/json", headers, None, PATIENCE_FOR_PAYLOADS) as answer:
-            return _json(self.url, answer)
+            return self._json(answer)
 
     def end_upload(self, path: str, headers: Mapping[str, str]) -> None:
         """End an upload of attachments."""
@@ -209,7 +220,7 @@ class Client:
                         data.append(value)
                 if not line:
                     if data:
-                        yield Event(kind, id, json.loads(b"\n".join(data)))
+                        yield Event(kind, id, self._parse(b"\n".join(data)))
                     kind, data = "message", []
 
     @contextmanager
@@ -252,11 +263,11 @@ class Client:
             except (BrokenPipeError, ConnectionResetError):
                 # A server that refuses a long body answers before all of it has arrived.
                 with suppress(OSError, http.client.HTTPException):
-                    raise self._refusal(connection.getresponse()) from None
+                    raise self._refusal(connection.getresponse(), method, path) from None
                 raise
             answer = connection.getresponse()
             if answer.status >= 300:
-                raise self._refusal(answer)
+                raise self._refusal(answer, method, path)
             self.answered += 1
             yield answer
         except (OSError, http.client.HTTPException) as error:
@@ -267,8 +278,25 @@ class Client:
         finally:
             connection.close()
 
-    def _refusal(self, answer: http.client.HTTPResponse) -> ArkqueueError:
-        """The error for an answer with a status of 300 or more."""
+    def _json(self, answer: http.client.HTTPResponse) -> Any:
+        text = answer.read()
+        if not text:
+            return None
+        try:
+            return self._parse(text)
+        except ValueError as error:
+            fault = "the server cannot be reached (something answers there, but it is not arkqueue)"
+            raise Unreachable(self.url, fault, "Name the right one with --server.") from error
+
+    def _parse(self, text: bytes) -> Any:
+        """The JSON of an answer. The use of a field that it lacks raises `Mismatch`."""
+        return json.loads(text, object_hook=self._fields)
+
+    def _fields(self, fields: dict[str, Any]) -> Any:
+        return _Fields(fields, self.url)
+
+    def _refusal(self, answer: http.client.HTTPResponse, method: str, path: str) -> ArkqueueError:
+        """The error for an answer with a status of 300 or more. ``method``, ``path``: the call."""
         try:
             problem = json.loads(answer.read())
             status, detail = answer.status, str(problem["detail"])
@@ -284,7 +312,13 @@ class Client:
             return Busy(thing, fault, remedy)
         if status == 503:
             return Unreachable(self.url, f"answers, but has no database: {detail}")
+        if (status, fault) == (404, NO_CALL) or status == 405:
+            return Refused(status, self.url, f"does not know this call ({method} {path})", _remedy(self.url))
         faults = [str(fault["message"]) for fault in problem.get("faults") or () if "message" in fault]
+        if status == 422 and NO_FIELD in faults:
+            return Mismatch(
+                self.url, f"does not know a field of this call ({fault.partition(':')[0]})", _remedy(self.url)
+            )
         refusals = problem.get("refused") or ()
         return Refused(status, thing or self.url, fault or detail, as_sentence(remedy), faults, refusals)
 
@@ -292,6 +326,24 @@ class Client:
         return Unreachable(
             self.url, f"the server cannot be reached ({why})", "Start it with `arkqueue serve`, or name another one with --server URL."
         )  # fmt: skip
+
+
+class _Fields(dict[str, Any]):
+    """The fields of an object in an answer."""
+
+    def __init__(self, fields: dict[str, Any], url: str) -> None:
+        super().__init__(fields)
+        self.url = url
+
+    def __missing__(self, field: str) -> Any:
+        raise Mismatch(
+            self.url, f"the server's answer lacks the field {field!r}, which this version expects", _remedy(self.url)
+        )
+
+
+def _remedy(url: str) -> str:
+    """The remedy where the server seems to be an arkqueue of another version."""
+    return f"Probably the server and the command line have different versions. Compare {url}/docs with arkqueue --version, and install the same version of both."
 
 
 def as_sentence(remedy: str) -> str:
@@ -307,17 +359,6 @@ def _lines(answer: http.client.HTTPResponse) -> Iterator[bytes]:
     while part := answer.read1(MOST_AT_ONCE):
         *lines, rest = (rest + part).split(b"\n")
         yield from (line.removesuffix(b"\r") for line in lines)
-
-
-def _json(url: str, answer: http.client.HTTPResponse) -> Any:
-    text = answer.read()
-    if not text:
-        return None
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        fault = "the server cannot be reached (something answers there, but it is not arkqueue)"
-        raise Unreachable(url, fault, "Name the right one with --server.") from error
 
 
 def _said(error: BaseException) -> str:

@@ -200,6 +200,27 @@ def test_another_program_at_the_address_is_no_server(tmp_path: Path, status: int
     assert "it is not arkqueue" in done.err
 
 
+@pytest.mark.parametrize("arguments", [["runs"], ["status"], ["explain", "papers@2"], ["retry", "papers@2/a"]])
+def test_a_server_of_another_version_is_named_with_the_remedy(tmp_path: Path, arguments: list[str]) -> None:
+    """Its answers lack fields, or it does not know a call or a field."""
+    call = {"status": 404, "detail": "", "thing": "/api/v1/explain", "fault": "there is nothing here"}
+    method = {"status": 405, "detail": "", "thing": "/api/v1/explain", "fault": "GET is not possible here"}
+    field = {"status": 422, "detail": "", "thing": "the request", "fault": "later: is not known here"}
+    field["faults"] = [{"field": "later", "message": "is not known here"}]
+    old = {"items": [{"id": 7}], "runs": [{"id": 7}], "id": 7}
+    for status, answer, fault in (
+        (200, old, "the server's answer lacks the field '"),
+        (404, call, "does not know this call ("),
+        (405, method, "does not know this call ("),
+        (422, field, "does not know a field of this call (later)"),
+    ):
+        with something_else(status, json.dumps(answer), "application/json") as address:
+            done = run_cli("--home", str(tmp_path), *arguments, "--server", address)
+        assert (done.out, done.code) == ("", 1)
+        assert fault in done.err
+        assert f"Probably the server and the command line have different versions. Compare {address}/docs with arkqueue --version, and install the same version of both." in done.err  # fmt: skip
+
+
 def test_server_without_its_database_counts_as_unreachable(tmp_path: Path) -> None:
     problem = {"status": 503, "title": "", "detail": "the database: does not answer", "thing": "the database"}
     with something_else(503, json.dumps(problem), "application/problem+json") as address:
