@@ -729,8 +729,9 @@ def _held_together(reasons: Sequence[Reason], row: Any) -> list[Reason]:
     """The reasons, with at most `MOST_HELD` for held tasks. One more reason names the held tasks that
     these do not name: their reasons would all be alike.
 
-    A hold of the archive is mentioned once. ``row``: a task of the archive.
+    A hold, a pause and a stop of the archive are each mentioned once. ``row``: a task of the archive.
     """
+    reasons = _withheld_once(reasons, row)
     first = next((n for n, reason in enumerate(reasons) if reason.kind is Why.HELD), len(reasons))
     reasons = [
         reason if n <= first else replace(reason, text=reason.text.removesuffix(on_hold(row)))
@@ -753,6 +754,19 @@ def _held_together(reasons: Sequence[Reason], row: Any) -> list[Reason]:
     more = Reason(kind=Why.HELD, text=text, tasks=names, commands=[command])
     place = told.index(held[MOST_HELD - 1]) + 1
     return [*told[:place], more, *told[place:]]
+
+
+def _withheld_once(reasons: Iterable[Reason], row: Any) -> list[Reason]:
+    """The reasons, of which only the first says since when and why the archive is paused or stopped."""
+    found, told = [], set[str]()
+    for reason in reasons:
+        short, but, what = reason.text.partition(f", but {row.archive} is ")
+        if but and reason.kind in (Why.ARCHIVE_PAUSED, Why.ARCHIVE_STOPPED):
+            if what in told:
+                reason = replace(reason, text=f"{short}.")
+            told.add(what)
+        found.append(reason)
+    return found
 
 
 def _not_in_ledger(session: Session, archive: ArchiveId, name: Name) -> Explanation | None:

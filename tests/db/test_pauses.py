@@ -13,7 +13,7 @@ from arkqueue.model import ArchiveId, End
 from arkqueue.queue import archives, claim, finish, locks, pauses
 from arkqueue.queue.graph import Graph
 from arkqueue.views import archives as views
-from arkqueue.views.explain import Explanation, explain
+from arkqueue.views.explain import Explanation, explain, explain_name
 from arkqueue.views.installation import host_named, measure, task_managers
 from arkqueue.views.reasons import Why
 from tests.builders import HOST, PROCESS, AnArchive, an_archive
@@ -88,6 +88,20 @@ def test_a_second_pause_takes_the_reason_from_nobody_unless_it_has_its_own(archi
         act("the disk is full", "ben")
         ((since, *told),) = [tuple(one.values()) for one in archive.sql(row)]
         assert (since > first[0], told) == (True, ["ben", "the disk is full"])
+
+
+def test_the_explanation_of_a_run_says_once_why_its_archive_is_paused(archive: AnArchive) -> None:
+    archive.commit({"a": "", "b": "", "c": "depends: [a, b]"})
+    pause(archive)
+    found = explain_name(archive.session, "papers@2")
+    assert found.text.count("is paused since") == 1
+    assert found.text.endswith(
+        "\npapers@2/c: It waits for papers@2/a, which is ready.\npapers@2/c: It waits for papers@2/b, which is ready."
+    )
+    assert found.commands == ["arkqueue resume papers"]
+    found = explain_name(archive.session, "papers@2/c")
+    assert found.text.count("is paused since") == 1
+    assert found.text.endswith("\nIt waits for papers@2/b, which is ready.")
 
 
 def test_no_cancels_fires_in_a_pause_and_what_would_fire_does_so_after_it(archive: AnArchive) -> None:
