@@ -151,6 +151,23 @@ def list_name(run: str, task: str) -> str:
     return f"{run}{task_in_run(task)}/{EVERY_TASK}"
 
 
+def dependency_in_words(name: str, *, is_awaited: bool) -> str:
+    """The dependency of a task that is not made yet: its name, or the meaning of a gate, whose name
+    nobody has written. ``name``: the name of the dependency, alone or after the name of its run.
+    ``is_awaited``: whether the task would wait for it.
+    """
+    place, slash, inside = name.rpartition("/")
+    is_previous = inside.startswith("PREV:*")
+    of, colon, rest = inside.removeprefix("PREV:").partition(":")
+    if not colon and not is_previous:
+        return name
+    before, _, excepted = rest.partition("except:")
+    event = f"the {'end' if 'settled' in before else 'completion'} of " if is_awaited else ""
+    if not is_previous:
+        return f"{event}all items of {place}{slash}{of}"
+    return f"{event}the tasks of PREV:*{f', except {excepted}' if excepted else ''}"
+
+
 def run_name(row: Any) -> str:
     """The name of a run; the row has its archive, branch, main, number and run."""
     run = "" if row.run == COMMIT_RUN else f".{row.run}"

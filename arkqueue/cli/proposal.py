@@ -8,7 +8,7 @@ from typing import Any
 
 from arkqueue.cli.items import FEW
 from arkqueue.cli.output import say
-from arkqueue.names import task_in_run
+from arkqueue.names import dependency_in_words, task_in_run
 from arkqueue.text import on_one_line, visible
 
 SHOWN = ("locked", "max-running")
@@ -64,4 +64,5 @@ def _stops(task: Any) -> Iterator[str]:
 
 
 def _need(need: Any) -> str:
-    return str(need["task"]) + (f" ({need['state']})" if need["state"] else "")
+    named = dependency_in_words(need["task"], is_awaited=need["is_awaited"])
+    return named + (f" ({need['state']})" if need["state"] else "")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from markupsafe import escape
 
 from arkqueue.errors import Invalid
-from arkqueue.names import RESERVED, Name, name_of, page_path, parse_name
+from arkqueue.names import RESERVED, Name, dependency_in_words, name_of, page_path, parse_name
 from tests.fuzzing import fuzzed
 
 
@@ -108,3 +108,19 @@ def test_the_path_of_a_page_needs_no_escape_in_markup() -> None:
     for name in (*RESERVED, "papers:<b>&'\"@12/a b", *map(chr, range(0x300))):
         assert str(escape(page_path(name))) == page_path(name)
         assert page_path(name).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("name", "awaited", "existing"),
+    [
+        ("fetch", "fetch", "fetch"),
+        ("papers:a%2Fb@3/fetch/v%2F0", "papers:a%2Fb@3/fetch/v%2F0", "papers:a%2Fb@3/fetch/v%2F0"),
+        ("fetch:completed", "the completion of all items of fetch", "all items of fetch"),
+        ("papers@3/fetch:settled", "the end of all items of papers@3/fetch", "all items of papers@3/fetch"),
+        ("PREV:*", "the completion of the tasks of PREV:*", "the tasks of PREV:*"),
+        ("PREV:*:commits:settled:except:a,b", "the end of the tasks of PREV:*, except a,b", "the tasks of PREV:*, except a,b"),
+    ],
+)  # fmt: skip
+def test_a_gate_is_named_by_its_meaning(name: str, awaited: str, existing: str) -> None:
+    assert dependency_in_words(name, is_awaited=True) == awaited
+    assert dependency_in_words(name, is_awaited=False) == existing

@@ -24,7 +24,7 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 
 from arkqueue.durations import age, age_of, took
 from arkqueue.errors import ArkqueueError, Busy, Forbidden, Invalid, NotFound
-from arkqueue.names import page_path
+from arkqueue.names import dependency_in_words, page_path
 from arkqueue.states import RunState
 from arkqueue.text import LONGEST as LONGEST_LINE
 from arkqueue.text import one_line, shortened, visible
@@ -291,7 +291,7 @@ def environment() -> Environment:
     )
     made.filters |= {
         "line": lambda text: one_line(str(text)), "plain": lambda text: visible(str(text)), "ends": ends, "unquoted": unquote, "ago": ago, "until": until, "took": clock, "clocks": clocks, "aged": aged,
-        "person": person, "sentence": as_sentence, "path": page_path, "relative": relative, "number": lambda n: f"{n:,}", "shape": shape_of, "run_words": run_words, "run_state": run_state, "run_sentence": run_sentence, "drawn": drawn_state, "marked": marked,
+        "person": person, "sentence": as_sentence, "path": page_path, "dependency": dependency_in_words, "relative": relative, "number": lambda n: f"{n:,}", "shape": shape_of, "run_words": run_words, "run_state": run_state, "run_sentence": run_sentence, "drawn": drawn_state, "marked": marked,
     }  # fmt: skip
     return made
 

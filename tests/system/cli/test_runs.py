@@ -535,9 +535,12 @@ def test_trigger_says_of_a_long_list_what_its_first_items_wait_for(arkqueue: Cli
     assert "  store/v%2F01 waits for fetch/v%2F01" in told
     assert told[-4:-2] == ["  fetch: 2 more items", "  store: 2 more items"]
     archive.commit({"fetch": "foreach: [a]", "index": "depends: [fetch]"})
-    assert "  index waits for fetch:completed" in arkqueue("trigger", "papers", "--dry-run", "--force").err.splitlines()
+    assert (
+        "  index waits for the completion of all items of fetch"
+        in arkqueue("trigger", "papers", "--dry-run", "--force").err.splitlines()
+    )
     index = arkqueue("trigger", "papers", "index", "--dry-run", "--force").err.splitlines()
-    assert index[-3] == "  index waits for papers@3/fetch:completed (waiting)"
+    assert index[-3] == "  index waits for the completion of all items of papers@3/fetch (waiting)"
 
 
 @pytest.mark.parametrize(
