@@ -105,6 +105,8 @@ def pages_of(server: Installation) -> list[_Page]:
         _Page("300 names of the past", f"/{NAMES}"),
         _Page("300 names of the past, all of them", f"/{NAMES}?gone=yes"),
         _Page("300 names of the past, runs of one", f"/{NAMES}?task=old-7"),
+        _Page("300 names of the past, one author's", f"/{NAMES}?author=author-3"),
+        _Page("300 names of the past, words of the message", f"/{NAMES}?message=chapter+12"),
         *([_Page("300 names of the past, an earlier page", f"/{NAMES}?before={old['run']}")] if old["run"] else []),
         _Page("300 folded columns", f"/{FOLDED}"),
         _Page("300 folded columns, unfolded", f"/{FOLDED}?gone=yes"),

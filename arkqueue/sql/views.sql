@@ -177,39 +177,61 @@ where run.id in (select run_id from task where settled_at is null)
   and (%(backfills)s::bool is null or (run.backfill_id is not null) = %(backfills)s)
 order by run.id desc limit %(limit)s;
 
--- name: page_of_matching_runs
--- A page of the runs of a branch, newest first, by id alone. The filters: words of the message, and
--- words of the author.
-select run.id
-from run
-where run.branch_id = %(branch)s and run.deleted_at is null and run.backfill_id is null
+-- part: has_words
+-- Whether a revision has the words, and its author has those of `author`.
+words_of(r.author, r.message) @@ to_tsquery('simple', %(words)s)
+and (%(author)s::text is null or words_of(r.author, '') @@ to_tsquery('simple', %(author)s))
+
+-- part: is_of_words
+-- Whether the revision of a run has the words. `offset` keeps the planner from reading all revisions
+-- of the installation that have them, which are many for a frequent author.
+(%(words)s::text is null or exists (select from revision r where r.id = run.revision_id and {part has_words} offset 0))
+
+-- part: newest_runs
+-- The newest runs of the archive of a branch. The index of the archive's runs has this order. The
+-- limit comes before the other conditions: otherwise the planner would sort all runs.
+select run.id, run.branch_id, run.revision_id, run.number, run.run, run.deleted_at, run.backfill_id from run
+where run.archive_id = (select b.archive_id from branch b where b.id = %(branch)s)
   and run.id < coalesce(%(before)s::bigint, 9223372036854775807)
-  and (%(words)s::text is null or exists (
-      select from revision r where r.id = run.revision_id and words_of(r.author, r.message) @@ to_tsquery('simple', %(words)s)
-         and (%(author)s::text is null or words_of(r.author, '') @@ to_tsquery('simple', %(author)s))))
-order by run.id desc limit %(limit)s;
+order by run.id desc limit %(nearest)s
+
+-- name: page_of_matching_runs
+-- A page of the runs of a branch whose revisions have some words, newest first, by id alone. Frequent
+-- words are found in the newest runs (`nearest`). If these give too few runs, the index of words is
+-- read.
+with newest as materialized (
+    {part newest_runs}
+), near as materialized (
+    select run.id from newest run
+    where run.branch_id = %(branch)s and run.deleted_at is null and run.backfill_id is null and {part is_of_words}
+    order by run.id desc limit %(limit)s
+), named as materialized (
+    select r.id, r.number from revision r
+    where (select count(*) from near) < %(limit)s and (select count(*) from newest) = %(nearest)s
+      and r.branch_id = %(branch)s and {part has_words}
+), far as (
+    select run.id from named
+    cross join lateral (
+        select run.id from run
+        where run.branch_id = %(branch)s and run.number = named.number and run.revision_id = named.id
+          and run.deleted_at is null and run.backfill_id is null offset 0) run
+    where run.id < (select min(id) from newest)
+)
+select id from (select id from near union all select id from far) found order by id desc limit %(limit)s;
 
 -- name: page_of_runs_with_task
 -- Like `page_of_matching_runs`, for runs with a task of a name, in a state. A frequent name is
 -- found in the newest runs (`nearest`). If these give too few runs, the tasks of the name are read
 -- at once, because the name is rare.
 with newest as materialized (
-    -- The index of the archive's runs has this order. The limit comes before the other conditions:
-    -- otherwise the planner would sort all runs.
-    select run.id, run.branch_id, run.revision_id, run.number, run.run, run.deleted_at, run.backfill_id from run
-    where run.archive_id = (select b.archive_id from branch b where b.id = %(branch)s)
-      and run.id < coalesce(%(before)s::bigint, 9223372036854775807)
-    order by run.id desc limit %(nearest)s
+    {part newest_runs}
 ), near as materialized (
-    select n.id from newest n
+    select run.id from newest run
     cross join lateral (
-        select from task t where t.branch_id = %(branch)s and t.name = %(task)s and t.number = n.number and t.run = n.run
+        select from task t where t.branch_id = %(branch)s and t.name = %(task)s and t.number = run.number and t.run = run.run
            and not t.deleted and (%(state)s::task_state is null or t.state = %(state)s) limit 1) t
-    where n.branch_id = %(branch)s and n.deleted_at is null and n.backfill_id is null
-      and (%(words)s::text is null or exists (
-        select from revision r where r.id = n.revision_id and words_of(r.author, r.message) @@ to_tsquery('simple', %(words)s)
-           and (%(author)s::text is null or words_of(r.author, '') @@ to_tsquery('simple', %(author)s))))
-    order by n.id desc limit %(limit)s
+    where run.branch_id = %(branch)s and run.deleted_at is null and run.backfill_id is null and {part is_of_words}
+    order by run.id desc limit %(limit)s
 ), named as materialized (
     select distinct t.run_id from task t
     where (select count(*) from near) < %(limit)s and t.branch_id = %(branch)s and t.name = %(task)s
@@ -221,9 +243,7 @@ with newest as materialized (
         select run.id, run.revision_id from run
         where run.id = named.run_id and run.deleted_at is null and run.backfill_id is null offset 0) run
     where run.id < (select min(id) from newest)
-      and (%(words)s::text is null or exists (
-        select from revision r where r.id = run.revision_id and words_of(r.author, r.message) @@ to_tsquery('simple', %(words)s)
-           and (%(author)s::text is null or words_of(r.author, '') @@ to_tsquery('simple', %(author)s))))
+      and {part is_of_words}
     order by run.id desc limit %(limit)s
 )
 select id from (select id from near union all select id from far) found order by id desc limit %(limit)s;
@@ -236,16 +256,14 @@ with newest as materialized (
     select id, branch_id, author, message from revision order by id desc limit 1000
 ), near as materialized (
     select r.id from newest r
-    where words_of(r.author, r.message) @@ to_tsquery('simple', %(words)s)
-      and (%(author)s::text is null or words_of(r.author, '') @@ to_tsquery('simple', %(author)s))
+    where {part has_words}
       and r.branch_id in (
           select b.id from branch b join archive a on a.id = b.archive_id
           where a.removed_at is null and b.deleted_at is null and (%(archives)s::bigint[] is null or a.id = any(%(archives)s)))
     order by r.id desc limit %(limit)s
 ), indexed as materialized (
     select r.id, r.branch_id from revision r
-    where words_of(r.author, r.message) @@ to_tsquery('simple', %(words)s)
-      and (%(author)s::text is null or words_of(r.author, '') @@ to_tsquery('simple', %(author)s))
+    where {part has_words}
       and (select count(*) from near) < %(limit)s
 ), found as (
     select id from near
@@ -1318,9 +1336,7 @@ where run.id in (
       select run_id from {part unhandled} where branch_id = %(branch)s and (%(task)s::text is null or name = %(task)s)
       union select %(faulty)s::bigint)
   and run.id < coalesce(%(before)s::bigint, 9223372036854775807)
-  and (%(words)s::text is null or exists (
-      select from revision r where r.id = run.revision_id and words_of(r.author, r.message) @@ to_tsquery('simple', %(words)s)
-         and (%(author)s::text is null or words_of(r.author, '') @@ to_tsquery('simple', %(author)s))))
+  and {part is_of_words}
 order by run.id desc limit %(limit)s;
 
 -- name: notes_of_failures

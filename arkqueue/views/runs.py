@@ -278,13 +278,13 @@ def matching_runs(
 ) -> RunPage:
     """A page of the runs of a branch, newest first. ``words``: a query (`search.query_of`) for
     messages and authors; ``author``: for authors only. ``task``: runs that have this task, in
-    ``task_state`` if given.
+    ``task_state`` if given. One of ``words`` and ``task`` is given.
     """
-    filters: dict[str, Any] = {"branch": branch, "words": words, "author": author}
+    filters: dict[str, Any] = {"branch": branch, "words": words, "author": author, "nearest": NEAREST}
     block = "page_of_matching_runs"
     if task is not None:
         block = "page_of_runs_with_task"
-        filters |= {"task": task, "state": task_state and str(task_state), "nearest": NEAREST}
+        filters |= {"task": task, "state": task_state and str(task_state)}
     return _paged(session, block, filters, states, before, limit, tasks=False)
 
 

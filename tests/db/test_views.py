@@ -529,6 +529,48 @@ def test_the_runs_of_a_task_are_found_however_old_they_are(
     assert found("both", words="nothing") == found("none") == []
 
 
+@pytest.mark.parametrize("nearest", [1000, 2])
+def test_runs_are_found_by_words_however_old_they_are(
+    session: Session, monkeypatch: pytest.MonkeyPatch, nearest: int
+) -> None:
+    monkeypatch.setattr(run_views, "NEAREST", nearest)
+    archive = an_archive(session, branches=["", "draft"])
+    for author in ("ben", "ann", "ben", "ann", "ann"):
+        archive.commit(author=author)
+        archive.commit(author="ben", branch="draft")
+
+    def found(words: str, **asked: Any) -> list[str]:
+        branch = BranchId(archive.branches[""].id)
+        return [short(name) for name in names(run_views.matching_runs(session, branch, words=words, **asked))]
+
+    assert found("'ben':*") == ["4", "2"]
+    assert found("'ann':*", limit=2) == ["6", "5"]
+    assert found("'ann':*", before=archive.run_id(5)) == ["3", "1"]
+    assert found("'change':* & '4':*") == ["4"]
+    assert found("'change':* & 'ben':*", author="'ben':*") == ["4", "2"]
+    assert found("'change':*", author="'change':*") == found("'nobody':*") == []
+    archive.sql("update run set deleted_at = now() where id = %s", archive.run_id(2))
+    assert found("'ben':*") == ["4"]
+
+
+def test_a_frequent_author_of_other_archives_is_sought_in_the_runs_of_this_one(session: Session) -> None:
+    """The index of words knows no archives: it would find everything that she ever committed."""
+    archive, other = an_archive(session), an_archive(session, "other")
+    for _ in range(60):
+        archive.commit()
+    archive.sql(
+        "insert into revision (branch_id, number, name, author, date, message, workflow_id, previous, read_at)"
+        " select branch_id, n, n::text, author, date, message, workflow_id, name, read_at from revision, generate_series(2, 3000) n where branch_id = %s",
+        other.branches[""].id,
+    )
+    archive.sql("analyze run, revision")
+    asked = {"branch": archive.branches[""].id, "words": "'ann':*", "author": "'ann':*", "before": None}
+    plan = plan_of(session, "page_of_matching_runs", analyze=True, **asked, limit=51, nearest=1000)
+    read = re.findall(r"on revision r\S* .*\((?:actual .*rows=(\d+)\S* loops=(\d+)|never executed)\)", plan)
+    assert sum(int(rows or 0) * int(loops or 0) for rows, loops in read) == 51, plan  # the page has 50
+    archive.sql("delete from revision where branch_id = %s and number > 1", other.branches[""].id)
+
+
 def test_lists_are_read_along_indices(session: Session) -> None:
     archive = an_archive(session)
     for _ in range(30):

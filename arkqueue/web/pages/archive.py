@@ -400,7 +400,7 @@ def _runs(
             session, archive, branch, words=words, author=author, task=task, faulty=None if task else faulty, before=before, limit=most
         )  # fmt: skip
     states = [RunState(wanted.state)] if wanted.state and not wanted.task else []
-    if not (wanted.author or wanted.task or wanted.message):
+    if not (words or task):
         return runs(
             session, archives=[archive], branch=branch, states=states, before=before, limit=most, backfills=False
         )  # fmt: skip
