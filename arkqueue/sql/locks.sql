@@ -291,23 +291,30 @@ where k.paused_at is null or excluded.pause_reason <> '';
 update lock set paused_at = null, paused_by = null, pause_reason = null
 where scope = %(scope)s and name = %(name)s and paused_at is not null returning name;
 
+-- part: at_lock
+-- Whether a task of the archive `o` has the lock `k` of the installation or waits for it. Each half
+-- can use an index of its own.
+(exists (select from lock_use u where u.scope = 0 and u.name = k.name and u.archive_id = o.id and u.granted)
+ or exists (select from lock_use u where u.scope = 0 and u.name = k.name and u.archive_id = o.id and not u.granted))
+
 -- name: paused_locks
--- The paused locks of some archives, and those of the installation in each archive whose tasks have
--- ever asked for a lock.
+-- The paused locks of some archives, and those of the installation in each archive of which a task
+-- has the lock or waits for it: the name of a lock of the installation is nobody else's business.
 select p.archive_id, p.scope, a.name as archive, p.name, p.paused_at, p.paused_by, p.pause_reason
 from (select k.scope as archive_id, k.scope, k.name, k.paused_at, k.paused_by, k.pause_reason from lock k where k.scope <> 0 and k.paused_at is not null
       union all
-      select o.id, k.scope, k.name, k.paused_at, k.paused_by, k.pause_reason from lock k cross join archive o where k.scope = 0 and k.paused_at is not null and o.uses_locks) p
+      select o.id, k.scope, k.name, k.paused_at, k.paused_by, k.pause_reason from lock k cross join archive o
+      where k.scope = 0 and k.paused_at is not null and o.uses_locks and {part at_lock}) p
 join archive a on a.id = p.archive_id
 where p.archive_id = any(%(archives)s) order by p.archive_id, p.scope <> 0, p.name;
 
 -- name: paused_everywhere
--- The paused locks of the installation. If only some archives are asked about (null: all), one of
--- them must have tasks that have ever asked for a lock.
+-- The paused locks of the installation. If only some archives are asked about (null: all), a task of
+-- one of them must have the lock or wait for it.
 select k.scope, null as archive, k.name, k.paused_at, k.paused_by, k.pause_reason
 from lock k
 where k.scope = 0 and k.paused_at is not null
-  and (%(archives)s::bigint[] is null or exists (select from archive a where a.id = any(%(archives)s) and a.uses_locks))
+  and (%(archives)s::bigint[] is null or exists (select from archive o where o.id = any(%(archives)s) and o.uses_locks and {part at_lock}))
 order by k.name;
 
 -- name: show_locks

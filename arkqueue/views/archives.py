@@ -144,7 +144,7 @@ class ArchiveView:
     ``trouble``: the fault of the last scan, which is repeated. ``remedy``: the command that helps.
 
     ``paused``: its pause; it is still read. ``paused_locks``: its paused locks, after those of the
-    installation, if its tasks have ever asked for a lock. ``hold``: its hold (design 5.21).
+    installation that one of its tasks has or waits for. ``hold``: its hold (design 5.21).
     ``held``: the number of its tasks that wait for a release. ``holds``: by whom, since when and
     why; of many holds, those with the most tasks. ``release``: the command that releases these
     tasks, if the archive is read alone; a list of archives does not judge them.

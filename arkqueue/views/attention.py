@@ -230,8 +230,9 @@ class Attention:
     have faults. ``failures``: as in `Unhandled`. ``failed_runs``: by archive, the ids of the newest
     runs with such failures. ``backfills``: those with failures that nobody has waived. ``hanging``:
     hanging tasks, the oldest first. ``held``: tasks that wait only for a person's release, without
-    those of ``together``. ``paused_locks``: those of the whole installation. All others have the
-    newest first. ``interrupted``: retries of a part of a run that have not reached all of their tasks.
+    those of ``together``. ``paused_locks``: the paused locks of the installation; of some archives,
+    only the locks that one of their tasks has or waits for. All others have the newest first.
+    ``interrupted``: retries of a part of a run that have not reached all of their tasks.
     ``stranded``: ready tasks that no running task manager can run.
     """
 

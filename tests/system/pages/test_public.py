@@ -14,7 +14,7 @@ import pytest
 
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
-from arkqueue.model import ArchiveId, BranchId, End, RunId
+from arkqueue.model import INSTALLATION, ArchiveId, BranchId, End, RunId
 from arkqueue.queue import backfill, claim, control, deletion, holds, lists, locks, pauses, removal, reports
 from arkqueue.queue.purge import purge_runs
 from arkqueue.queue.tokens import Scope
@@ -242,3 +242,17 @@ def test_the_overview_asks_nothing_of_a_visitor_who_has_not_signed_in(
     assert needs
     assert {(need["verb"], need["command"]) for need in needs} == {("", "")}
     assert "Needs you" in visitor(Scope.READ, "papers").get("/").text
+
+
+def test_a_paused_lock_that_only_other_archives_use_is_not_named(
+    session: Session, archive: AnArchive, anybody: httpx.Client
+) -> None:
+    an_archive(session, "vault").commit({"copy": "lock: [global/printer, global/merger]"})
+    archive.commit({"pdf": "lock: global/printer"})
+    for name in ("global/printer", "global/merger"):
+        locks.pause(session, INSTALLATION, name, why("pause"), PERSON)
+    text = "".join(assert_silent(anybody).values())
+    assert "global/printer" in text
+    assert "merger" not in text
+    assert "The lock global/printer is paused since" in said(anybody.get("/papers"))
+    assert re.search(r"global/printer 0 of 1 paused just now", said(anybody.get("/-/locks")))

@@ -48,7 +48,7 @@ def test_a_paused_lock_is_shown_where_a_paused_archive_is(client: Client, server
     papers, secret, books = (an_archive(session, name) for name in ("papers", "secret", "books"))
     papers.commit({"a": "lock: [tex, global/printer]"})
     secret.commit({"a": "lock: [vault, global/printer]"})
-    books.commit({"a": ""})
+    books.commit({"a": "lock: quiet"})
     operator, confined = client(Scope.OPERATE), client(Scope.READ, "papers", "books")
     assert "lock" not in faults(server, operator)
     for name, reason in (("papers/tex", "the licence"), ("secret/vault", "an audit"), ("global/printer", "no paper")):
