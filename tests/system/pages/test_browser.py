@@ -717,6 +717,28 @@ def test_a_log_stays_where_its_address_or_its_reader_has_put_it(opened: Opened, 
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("viewport", [{"width": 1280, "height": 600}, {"width": 360, "height": 640}])
+def test_the_line_that_an_address_asks_for_is_in_the_window(
+    opened: Opened, archive: AnArchive, viewport: dict[str, int]
+) -> None:
+    archive.write("index@3", b"".join(b"line %d\n" % number for number in range(1, 2001)))
+    page = opened("/papers@3/index?find=line+2000", viewport=viewport)
+    expect(page.locator(".seen > .marked")).to_be_in_viewport(ratio=1)
+    page.goto("/papers@3/index?line=1999")
+    expect(page.locator(".seen > #L1999")).to_be_in_viewport(ratio=1)
+    page.goto("/papers@3/index")
+    page.evaluate("location.hash = '#L1998'")
+    expect(page.locator(".seen > #L1998")).to_be_in_viewport(ratio=1)
+
+
+@pytest.mark.full
+def test_the_end_of_a_log_is_in_a_low_window(opened: Opened, archive: AnArchive) -> None:
+    archive.write("index@3", b"".join(b"line %d\n" % number for number in range(1, 2001)))
+    page = opened("/papers@3/index", viewport={"width": 1280, "height": 600})
+    expect(page.locator(".seen > #L2000")).to_be_in_viewport(ratio=1)
+
+
+@pytest.mark.full
 def test_a_long_log_is_at_its_end_scrolls_anywhere_and_follows(
     opened: Opened, archive: AnArchive, session: Session
 ) -> None:

@@ -30,6 +30,7 @@ class LogView {
     if (isSame && !before.wasAtEnd) this.top = this.rowOf(before.top > before.after ? before.top + before.missing : before.top);
     else this.top = !isSame && at ? Math.max(this.rowOf(at) - 8, 1) : this.last;
     this.wanted = this.top;
+    this.sought = isSame ? 0 : at;
     this.place();
     for (const act of ["wheel", "keydown", "pointerdown"]) box.addEventListener(act, () => this.wanted = null, { passive: true });
     box.addEventListener("scroll", () => this.scrolled(), { passive: true });
@@ -38,16 +39,27 @@ class LogView {
     box.addEventListener("click", (event) => this.click(event));
     new ResizeObserver(() => { this.resize(); this.place(); }).observe(box);
     this.draw();
+    this.reveal();
   }
 
   // To the line that the address names now.
   toHash() {
     const hash = /^#L(\d+)$/.exec(location.hash);
     if (!hash) return;
-    this.marked = +hash[1];
+    this.marked = this.sought = +hash[1];
     this.top = this.rowOf(this.marked) - 8;
     this.place();
     this.draw();
+    this.reveal();
+  }
+
+  // A line near the end stands low in the log, and the log may end below the window: the page is scrolled until the line is in the window.
+  reveal() {
+    const line = this.sought && this.shown.querySelector(`#L${this.sought}`);
+    if (!line) return;
+    const low = line.getBoundingClientRect().bottom + 2 * HEIGHT - innerHeight;
+    if (low > 0) scrollBy(0, low);
+    if (document.readyState === "complete") this.sought = 0;
   }
 
   // The browser itself scrolls to the line that the address names, while the page is loaded. It knows only the lines that are in the page: it goes too far, or elsewhere.
@@ -56,6 +68,7 @@ class LogView {
     this.top = this.wanted;
     this.place();
     this.draw();
+    this.reveal();
   }
 
   // The lines of an answer, each with what arkqueue says before it.
@@ -160,6 +173,7 @@ class LogView {
       if (!this.lines.has(number)) this.lines.set(number, []);
     } catch { return; } finally { this.asked.delete(from); }
     this.draw();
+    this.reveal();
   }
 }
 
