@@ -34,6 +34,20 @@ GOODBYE = 2.0
 """The most seconds for closing a connection after the server has the mail."""
 
 
+def why_not(configuration: Configuration, message: Message) -> str:
+    """The reason why the author of a commit gets no mail; empty: the author gets it, or the receiver
+    is somebody else. Anybody may commit, so an author without an allowed address is no fault.
+    """
+    to = address_of(message.author)
+    if (
+        message.delivery.receiver != AUTHOR
+        or configuration.mail is None
+        or matches(configuration.mail.recipients, to.lower())
+    ):
+        return ""
+    return f"{to or 'the author of the commit'}: is not an address that [mail] recipients of arkqueue.toml allows"
+
+
 def send(configuration: Configuration, message: Message) -> None:
     """Mail a notification; raises `NotSent` or `ConfigurationError`."""
     if (mail := configuration.mail) is None:

@@ -90,6 +90,9 @@ class Sender:
             if written is None:
                 notifications.drop(self._session, delivery, "the run was deleted or purged")
                 return
+            if why := mail.why_not(self._configuration, written):
+                notifications.drop(self._session, delivery, why)
+                return
             send = webhook.send if "://" in delivery.receiver else mail.send
             send(self._configuration, written)
         except DatabaseUnavailable:

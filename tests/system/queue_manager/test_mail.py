@@ -267,6 +267,18 @@ def test_the_author_of_a_commit_is_told_where_the_repository_has_an_address(
     assert [(sent["to"], sent["subject"]) for sent in server.mails] == [(BEN, "[papers] papers@2 has failed: a")]
 
 
+def test_an_author_with_an_address_that_the_configuration_does_not_allow_gets_nothing_and_is_no_fault(
+    session: Session, configuration: Configuration, archive: AnArchive, server: MailServer
+) -> None:
+    set_receivers(archive, author=ALL)
+    archive.commit({"a": ""}, author="Zoe <zoe@example.net>")
+    archive.fail("a@2")
+    with managing(session, configuration):
+        (row,) = until_all(archive, "dropped")
+    assert row["fault"] == "zoe@example.net: is not an address that [mail] recipients of arkqueue.toml allows"
+    assert server.tried == []
+
+
 @pytest.mark.parametrize(
     ("author", "address"),
     [
