@@ -16,12 +16,13 @@ from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.logs import Logs
 from arkqueue.model import End, RunId, Stream
-from arkqueue.queue import claim, control, deletion, sign_ins
+from arkqueue.queue import claim, control, deletion, notifications, sign_ins
 from arkqueue.queue.tokens import Scope
 from arkqueue.web import ApiServer, create_app, live, run_api
 from arkqueue.web.pages.visitor import COOKIE
 from tests.browsers import CHANGED
 from tests.builders import AnArchive, a_gateway, a_workflow, an_archive
+from tests.db.test_notifications import choose, failed_runs, set_receivers
 from tests.system.pages.conftest import HOSTILE, HOSTILE_ITEM, a_token
 from tests.system.waking import waking_session
 
@@ -714,6 +715,26 @@ def test_a_log_stays_where_its_address_or_its_reader_has_put_it(opened: Opened, 
     expect(first).to_have_attribute("id", "L1")
     page.reload()
     expect(first).to_have_attribute("id", "L1")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("width", [1280, 360])
+def test_what_was_wrong_with_a_notification_and_why_somebody_acted_is_shown_whole(
+    opened: Opened, archive: AnArchive, width: int
+) -> None:
+    long = "zoe@example.net is not an address that the configuration allows. " * 4
+    set_receivers(archive, ci=["failed"])
+    failed_runs(archive, 4)
+    (delivery,) = choose(archive)
+    notifications.record_failure(archive.session, delivery, long, is_silent=True)
+    control.note(archive.session, long, "ann", run=RunId(archive.run_id(2)))
+    page = opened("/-/notifications", viewport={"width": width, "height": 700})
+    for address in ("/-/notifications", "/-/audit-log"):
+        page.goto(address)
+        cell = page.locator("td", has_text="zoe@example.net")
+        expect(cell).to_contain_text(long.strip())
+        assert cell.evaluate("cell => cell.scrollWidth <= cell.clientWidth"), "nothing of it is cut"
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 @pytest.mark.full
