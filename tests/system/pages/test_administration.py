@@ -300,6 +300,15 @@ def test_receivers_are_set_in_a_form_a_line_for_each(admin: httpx.Client, archiv
     ]
 
 
+def test_the_settings_say_that_an_archive_is_not_read(admin: httpx.Client, archive: AnArchive) -> None:
+    page = said(admin.get("/-/settings/papers"))
+    assert "not read yet." in page
+    for column in ("trouble", "stopped"):
+        archive.sql(f"update archive set {column} = 'there is no such folder'")
+        assert "there is no such folder" in said(admin.get("/-/settings/papers"))
+        archive.sql(f"update archive set {column} = null")
+
+
 def test_settings_are_changed_one_by_one(admin: httpx.Client, session: Session, archive: AnArchive) -> None:  # noqa: ARG001
     form = settings_form(admin)
     changed = form | {"max_running": "3", "require_approval": "deposit*\nupload", "keep": "completed 30d\nfailed 400d"}

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -366,6 +367,17 @@ def test_signing_out_ends_the_session_here_and_leads_to_the_provider(
     browser.cookies.set("arkqueue", secret)
     assert browser.get("/").status_code == 303
     assert browser.get("/-/openid/leave").headers["location"].startswith(f"{provider.url}/leave?client_id=arkqueue")
+
+
+def test_the_page_of_the_sessions_also_leads_to_the_sign_out_at_the_provider(visitor: Visitors) -> None:
+    browser = visitor()
+    sign_in(browser, "ann")
+    page = browser.get("/-/sessions")
+    form = page.text.partition("this browser")[2].partition("<form")[2].partition("</form>")[0]
+    fields = dict(re.findall(r'name="(\w+)" value="([^"]*)"', form))
+    out = browser.post(re.findall(r'action="([^"]+)"', form)[0], data=fields)
+    assert "sign out there, too" in browser.get(out.headers["location"]).text
+    assert browser.get("/").status_code == 303
 
 
 def test_signing_in_again_ends_the_session_before(visitor: Visitors) -> None:
