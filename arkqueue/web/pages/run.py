@@ -328,7 +328,8 @@ def sentence(view: RunDetail, lists: Sequence[ListView] = ()) -> str:
     if not said and not view.counts.tasks:
         return f"It is {view.state}: it has no tasks."
     if not said:
-        said.append(f"It is {view.state}: {view.counts.completed} of {view.counts.tasks} tasks completed")
+        completed = f"{view.counts.completed} of {view.counts.tasks} tasks completed"
+        said.append(completed if view.state == "deleted" else f"It is {view.state}: {completed}")
     said += [f"{_listed(waived)} failed, waived"] if waived else []
     return "; ".join(said) + "."
 

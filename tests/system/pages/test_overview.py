@@ -69,6 +69,17 @@ def test_a_task_that_runs_far_longer_than_usual_needs_a_person(operator: httpx.C
     assert archive.sql("select stop from task where id = %s", archive.task("pdf@5"))[0]["stop"] == "restart"
 
 
+def test_what_needs_a_person_is_linked_for_those_who_may_only_look(
+    operator: httpx.Client, reader: httpx.Client, archive: AnArchive
+) -> None:
+    archive.commit({"pdf": ""})
+    archive.fail("pdf@2")
+    assert 'href="/papers@2/pdf">Show it</a>' in reader.get("/").text
+    page = operator.get("/").text
+    assert "Retry" in page
+    assert "Show it" not in page
+
+
 def test_a_short_task_may_take_some_minutes_longer(operator: httpx.Client, archive: AnArchive) -> None:
     archive.commit({"pdf": ""})
     took(archive, 2, "1 second")
