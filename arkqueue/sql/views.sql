@@ -163,13 +163,17 @@ cross join lateral (
 order by page.id desc limit %(limit)s;
 
 -- name: page_of_open_runs
--- A page of runs with unsettled tasks, newest first, by id alone. Settled runs are not read.
+-- A page of runs with unsettled tasks, newest first, by id alone. Settled runs are not read: their
+-- number grows for ever, and a page of a rare state would look at all of them.
+with open as materialized (
+    select distinct t.run_id from task t
+    where t.settled_at is null and t.branch_id = any(array(
+        select b.id from branch b
+        where (%(archives)s::bigint[] is null or b.archive_id = any(%(archives)s)) and (%(branch)s::bigint is null or b.id = %(branch)s)))
+)
 select run.id
-from run
-where run.id in (select run_id from task where settled_at is null)
-  and (%(archives)s::bigint[] is null or run.archive_id = any(%(archives)s))
-  and run.id < coalesce(%(before)s::bigint, 9223372036854775807)
-  and (%(branch)s::bigint is null or run.branch_id = %(branch)s)
+from open join run on run.id = open.run_id
+where run.id < coalesce(%(before)s::bigint, 9223372036854775807)
   and (%(number)s::bigint is null or run.number = %(number)s)
   and (%(trigger)s::text is null or run.trigger = %(trigger)s)
   and (%(since)s::timestamptz is null or run.created_at >= %(since)s)

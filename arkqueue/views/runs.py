@@ -32,9 +32,9 @@ from arkqueue.views.tasks import MOST_DEEDS, DeedView, TaskView, deeds, views_of
 MOST_LOOKED_AT = 1000
 """The most runs whose state is computed for one page of a list that is filtered by state."""
 
-NEAREST = 1000
-"""The number of newest runs in which a task's name is searched first, before all tasks of that
-name.
+NEAREST = 20
+"""For each run of a page, the number of newest runs in which a task's name or words are searched
+first, before all tasks of that name, or all revisions with these words.
 """
 
 MOST_SUMMED = 10_000
@@ -280,7 +280,7 @@ def matching_runs(
     messages and authors; ``author``: for authors only. ``task``: runs that have this task, in
     ``task_state`` if given. One of ``words`` and ``task`` is given.
     """
-    filters: dict[str, Any] = {"branch": branch, "words": words, "author": author, "nearest": NEAREST}
+    filters: dict[str, Any] = {"branch": branch, "words": words, "author": author}
     block = "page_of_matching_runs"
     if task is not None:
         block = "page_of_runs_with_task"
@@ -302,7 +302,7 @@ def _paged(
     while True:
         # A state that is rare among the first runs is sought with few statements.
         size = limit + 1 if not states else min(max(2 * limit, 100, looked_at), max(MOST_LOOKED_AT - looked_at, 1))
-        ids = [row.id for row in session.rows(block, before=before, limit=size, **filters)]
+        ids = [row.id for row in session.rows(block, before=before, limit=size, nearest=NEAREST * size, **filters)]
         for view in views_of_runs(session, ids):
             if len(found) == limit:
                 return _page(session, found, before, tasks)

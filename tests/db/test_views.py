@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -24,6 +25,8 @@ from arkqueue.views.runs import RunState
 from tests.builders import AnArchive, a_list, a_workflow, an_archive, faulty
 from tests.counting import counted_rows
 from tests.db.test_example import example
+
+PageThrough = Callable[..., list[str]]
 
 CHAIN = {"a": "", "b": "depends: [a]", "c": "depends: [b]"}
 
@@ -506,51 +509,65 @@ def test_the_tasks_of_running_attempts_that_are_not_late_are_not_read(session: S
     assert read() == 1
 
 
-@pytest.mark.parametrize("nearest", [1000, 2])
-def test_the_runs_of_a_task_are_found_however_old_they_are(
-    session: Session, monkeypatch: pytest.MonkeyPatch, nearest: int
-) -> None:
+@pytest.fixture(params=[(20, 50), (1, 1)], ids=["newest runs", "older runs"])
+def page_through(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, session: Session) -> PageThrough:
+    """Finds runs on the main branch of an archive, page by page."""
+    nearest, limit = request.param
     monkeypatch.setattr(run_views, "NEAREST", nearest)
+
+    def find(archive: AnArchive, *, before: int | None = None, **asked: Any) -> list[str]:
+        found, branch = list[str](), BranchId(archive.branches[""].id)
+        while True:
+            page = run_views.matching_runs(session, branch, before=before, limit=limit, **asked)
+            found += [short(name) for name in names(page)]
+            if (before := page.next) is None:
+                return found
+
+    return find
+
+
+def test_the_runs_of_a_task_are_found_however_old_they_are(session: Session, page_through: PageThrough) -> None:
     archive = an_archive(session)
     for tasks in ({"old": ""}, {"old": "", "both": ""}, {"both": ""}, {"tile": "foreach: [a, b]"}, {"both": ""}):
         archive.commit(tasks)
     archive.run("old@2")
-
-    def found(task: str, **asked: Any) -> list[str]:
-        branch = BranchId(archive.branches[""].id)
-        return [short(name) for name in names(run_views.matching_runs(session, branch, task=task, **asked))]
-
-    assert found("old") == ["3", "2"]
-    assert found("both") == ["6", "4", "3"]
-    assert found("both", limit=2) == ["6", "4"]
-    assert found("both", before=archive.run_id(4)) == ["3"]
-    assert found("tile") == ["5"]
-    assert found("old", task_state=State.COMPLETED) == ["2"]
-    assert found("both", words="nothing") == found("none") == []
+    assert page_through(archive, task="old") == ["3", "2"]
+    assert page_through(archive, task="both") == ["6", "4", "3"]
+    assert page_through(archive, task="both", before=archive.run_id(4)) == ["3"]
+    assert page_through(archive, task="tile") == ["5"]
+    assert page_through(archive, task="old", task_state=State.COMPLETED) == ["2"]
+    assert page_through(archive, task="both", words="nothing") == page_through(archive, task="none") == []
 
 
-@pytest.mark.parametrize("nearest", [1000, 2])
-def test_runs_are_found_by_words_however_old_they_are(
-    session: Session, monkeypatch: pytest.MonkeyPatch, nearest: int
-) -> None:
-    monkeypatch.setattr(run_views, "NEAREST", nearest)
+def test_runs_are_found_by_words_however_old_they_are(session: Session, page_through: PageThrough) -> None:
     archive = an_archive(session, branches=["", "draft"])
     for author in ("ben", "ann", "ben", "ann", "ann"):
         archive.commit(author=author)
         archive.commit(author="ben", branch="draft")
-
-    def found(words: str, **asked: Any) -> list[str]:
-        branch = BranchId(archive.branches[""].id)
-        return [short(name) for name in names(run_views.matching_runs(session, branch, words=words, **asked))]
-
-    assert found("'ben':*") == ["4", "2"]
-    assert found("'ann':*", limit=2) == ["6", "5"]
-    assert found("'ann':*", before=archive.run_id(5)) == ["3", "1"]
-    assert found("'change':* & '4':*") == ["4"]
-    assert found("'change':* & 'ben':*", author="'ben':*") == ["4", "2"]
-    assert found("'change':*", author="'change':*") == found("'nobody':*") == []
+    assert page_through(archive, words="'ben':*") == ["4", "2"]
+    assert page_through(archive, words="'ann':*") == ["6", "5", "3", "1"]
+    assert page_through(archive, words="'ann':*", before=archive.run_id(5)) == ["3", "1"]
+    assert page_through(archive, words="'change':* & '4':*") == ["4"]
+    assert page_through(archive, words="'change':* & 'ben':*", author="'ben':*") == ["4", "2"]
+    assert page_through(archive, words="'ann':*", states=[RunState.COMPLETED]) == ["6", "5", "3", "1"]
+    assert page_through(archive, words="'ann':*", states=[RunState.FAILED]) == []
+    assert page_through(archive, words="'change':*", author="'change':*") == page_through(archive, words="'no':*") == []
     archive.sql("update run set deleted_at = now() where id = %s", archive.run_id(2))
-    assert found("'ben':*") == ["4"]
+    assert page_through(archive, words="'ben':*") == ["4"]
+
+
+def test_settled_runs_are_not_read_when_open_runs_are_sought(session: Session) -> None:
+    """Their number grows for ever."""
+    archive, other = an_archive(session), an_archive(session, "other")
+    for _ in range(30):
+        archive.commit()
+    archive.commit({"a": ""})
+    other.commit({"a": ""})
+    archive.sql("analyze run, task")
+    page = {"branch": None, "number": None, "trigger": None, "since": None, "deleted": [False], "backfills": None, "before": None, "limit": 50}  # fmt: skip
+    plan = plan_of(session, "page_of_open_runs", analyze=True, archives=[archive.id], **page)
+    (rows, loops), *others = re.findall(r"on run .*\(actual .*rows=(\d+)\S* loops=(\d+)\)", plan)
+    assert (int(rows) * int(loops), others) == (1, []), plan
 
 
 def test_a_frequent_author_of_other_archives_is_sought_in_the_runs_of_this_one(session: Session) -> None:
