@@ -23,17 +23,25 @@ order by a.name;
 -- Whether an entry `h` of the audit log holds an import, a whole archive or a backfill.
 h.run_id is null and h.task_id is null
 
+-- part: held_ending
+-- The command (`cancel` or `delete`) of an entry `h` of the audit log that holds a task, because it
+-- has not reached the task yet (queue/steps.py); null: the entry is of another kind. The cancellation
+-- of what was on a branch continues by itself.
+case when h.verb in ('cancel', 'delete') and (h.run_id is not null or strpos(h.note, '@fill:') > 0) then h.verb end
+
 -- part: held_note
 -- The reason of an entry `h` of the audit log that holds a task `t`. The note on the hold of a list
 -- begins with its name (queue/lists.py).
 case when h.verb = 'undelete' then 'it was undeleted'
+     when {part held_ending} = 'cancel' then 'a cancellation that has not come to its end'
+     when {part held_ending} = 'delete' then 'a deletion that has not come to its end'
      when h.run_id is not null and h.task_id is null and t.item <> '' and starts_with(h.note || ': ', t.name || '/*: ') then substr(h.note, length(t.name) + 5)
      else h.note end
 
 -- part: held_backfill
 -- The number of the backfill that an entry `h` of the audit log holds (queue/backfill.py); null: it
 -- holds none.
-(select f.number from backfill f where f.id = run.backfill_id and h.verb = 'hold' and starts_with(h.note, a.name || '@fill:' || f.number))
+(select f.number from backfill f where f.id = run.backfill_id and h.verb in ('hold', 'cancel') and starts_with(h.note, a.name || '@fill:' || f.number))
 
 -- name: show_holds
 -- Why tasks of archives are held: for each archive, the holds with the most tasks, at most `most`,
@@ -601,7 +609,7 @@ select t.id, t.run_id, t.branch_id, t.number, t.run, t.name, t.item, t.kind, t.s
        -- The backfill that the audit log entry names (queue/backfill.py). The backfill itself may
        -- have no hold any more, although its release was refused for some tasks.
        {part held_backfill} as held_backfill,
-       h.verb = 'import' as is_imported,
+       h.verb = 'import' as is_imported, {part held_ending} as held_ending,
        l.at as released_at, l.by as released_by, l.note as released_note, o.at as archive_held_at, o.by as archive_held_by, o.note as archive_held_note
 from task t
 join run on run.id = t.run_id
@@ -994,6 +1002,11 @@ group by t.state order by t.state;
 -- The number of items of a list that ended in a state, failed or rejected, and that nobody has waived.
 select count(*)::int as n from task t
 where t.run_id = %(run)s and t.item_id is not null and t.name = %(name)s and t.state = %(state)s::task_state and not t.waived and not t.deleted;
+
+-- name: held_of_list
+-- The number of items of a list that a hold holds, and that wait for nothing else.
+select count(*)::int as n from task t
+where t.run_id = %(run)s and t.item_id is not null and t.name = %(name)s and t.state = 'held' and t.hold_id = %(hold)s and t.unmet = 0 and not t.deleted;
 
 -- name: failed_of_run
 -- The tasks of a run that need a person: failed and rejected tasks that nobody has waived, and
@@ -1411,11 +1424,12 @@ group by of.archive order by max(of.run_id) desc;
 -- wait only for a release, with the number of tasks that each holds; the newest runs first.
 -- `may_be_guarded`, in an archive that guards tasks: one of the tasks for each name and each author
 -- of a revision. `firsts`: the first task of each branch and name.
-select of.archive, of.by, of.note, sum(of.tasks)::bigint as tasks, max(of.backfill) as backfill,
+select of.archive, of.by, of.note, sum(of.tasks)::bigint as tasks, max(of.backfill) as backfill, max(of.ending) as ending,
        coalesce(array_agg(of.one) filter (where of.has_guards), '{}') as may_be_guarded,
        (array_agg(of.one order by of.one))[:%(firsts)s] as firsts
 from (select a.id, a.name as archive, h.id as hold, h.by, h.note, g.has_guards, count(*) as tasks, min(t.id) as one,
-             bool_or(t.unmet = 0) as is_next, max(t.run_id) as newest, max({part held_backfill}) as backfill
+             bool_or(t.unmet = 0) as is_next, max(t.run_id) as newest, max({part held_backfill}) as backfill,
+             max({part held_ending}) as ending
       from task t join run on run.id = t.run_id join archive a on a.id = t.archive_id join deed h on h.id = t.hold_id
       cross join lateral (select coalesce(a.settings->'require_approval', '[]') <> '[]' as has_guards) g
       left join revision r on r.id = run.revision_id and g.has_guards
@@ -1423,6 +1437,11 @@ from (select a.id, a.name as archive, h.id as hold, h.by, h.note, g.has_guards, 
         and (%(archives)s::bigint[] is null or t.archive_id = any(%(archives)s))
       group by a.id, h.id, g.has_guards, t.branch_id, t.name, r.author) of
 group by of.id, of.archive, of.hold, of.by, of.note having bool_or(of.is_next) order by max(of.newest) desc limit %(most)s;
+
+-- name: endings_under_way
+-- The commands (`cancel` or `delete`) that hold some tasks, because they have not reached them yet.
+select t.id, {part held_ending} as verb from task t join deed h on h.id = t.hold_id
+where t.id = any(%(tasks)s::bigint[]) and t.state = 'held' and {part held_ending} is not null;
 
 -- name: completed_places
 -- The highest revision at which each task of a branch has completed.

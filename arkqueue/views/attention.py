@@ -166,6 +166,8 @@ class HeldTogether:
     archive or the backfill. ``by``, ``reason``: who held them, and why. ``may_be_guarded``: if the
     archive guards tasks, the id of one task for each name and each author of a revision. ``firsts``:
     the first task of each branch and name, at most `MOST_FIRSTS`, by which the hold is judged.
+    ``ending``: ``cancel`` if the cancellation of a backfill holds the tasks, because it has not
+    reached them yet; empty for other holds.
     """
 
     full_name: str
@@ -174,6 +176,7 @@ class HeldTogether:
     tasks: int
     may_be_guarded: Sequence[int]
     firsts: Sequence[int]
+    ending: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,7 +337,7 @@ def _stranded(row: Any, task: TaskView | None) -> Stranded | None:
 
 def _held_together(row: Any) -> HeldTogether:
     name = backfill_name(row.archive, row.backfill) if row.backfill else row.archive
-    return HeldTogether(name, row.by, row.note, row.tasks, row.may_be_guarded, row.firsts)
+    return HeldTogether(name, row.by, row.note, row.tasks, row.may_be_guarded, row.firsts, row.ending or "")
 
 
 def faulty_at_head(session: Session, branch: BranchId) -> RunView | None:

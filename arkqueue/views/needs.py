@@ -196,7 +196,9 @@ def needs_of(
     held = {one.task.id for several in known.held for one in several.shown}
     held |= {task for one in known.together for hold in one.shown for task in hold.firsts}
     asked = [(block, {"tasks": failed}) for block in ("with_removed_scratch", "lost_once") if failed]
+    asked += [("endings_under_way", {"tasks": sorted(held)})] if held else []
     perhaps, *told = session.rows_of(perhaps_outdated(held), *asked)
+    endings = {row.id: row.verb for row in told.pop()} if held else {}
     to_read = {row.id for rows in told for row in rows}
     late = outdated(session, failed) | outdated_holds(session, [row.id for row in perhaps])
     needs = [*map(_paused_lock, known.paused_locks), *(need for one in found for need in _of_archive(one))]
@@ -246,7 +248,12 @@ def needs_of(
         lambda one: _held_together(one, is_late=not late.isdisjoint(one.firsts)),
         ("hold of many tasks", "holds of many tasks"),
     )
-    add("held", known.held, lambda one: _held(one, is_late=one.task.id in late), ("held task", "held tasks"))
+    add(
+        "held",
+        known.held,
+        lambda one: _held(one, endings.get(one.task.id, ""), is_late=one.task.id in late),
+        ("held task", "held tasks"),
+    )
     with_failures = {one.archive for one in known.failures if not one.shown}
     unlisted = [Others(name, others[name], UNHANDLED if name in with_failures else "") for name in sorted(others)]
     return Needs(needs, unlisted, known.failed_runs)
@@ -360,9 +367,16 @@ def _interrupted(one: Interrupted) -> Need:
     return Need("waiting", one.run, text, command=command)
 
 
-def _held(one: Held, *, is_late: bool) -> Need:
+def _held(one: Held, ending: str, *, is_late: bool) -> Need:
+    """A held task. ``ending``: ``cancel`` or ``delete`` if such a command holds the task, because it
+    has not reached it yet; empty for other holds.
+    """
     are = "is" if one.items == 1 else f"{one.items:,} items are"
     text = f"{are} held {one.task.why}".strip() + LATER * is_late
+    if ending:
+        run = one.task.full_name.partition("/")[0]
+        command = f"arkqueue {ending} {shlex.quote(run)}"
+        return Need("held", run, f"{text}: if that command has ended, repeat it", command=command, count=one.items)
     force = is_late and not one.is_run
     need = replace(_need("held", one.name, text, "release", force=force, tasks=[one.task.id]), count=one.items)
     if is_late and one.is_run:
@@ -376,6 +390,9 @@ def _held_together(one: HeldTogether, *, is_late: bool) -> Need:
     of them.
     """
     tasks = "1 task is" if one.tasks == 1 else f"{one.tasks:,} tasks are"
+    if one.ending:
+        text = f"{tasks} held by a command that has not come to its end: if it has ended, repeat it"
+        return Need("held", one.full_name, text, command=f"arkqueue {one.ending} {shlex.quote(one.full_name)}")
     by, why = f" by {one.by}" if one.by else "", f": {one.reason}" if one.reason else ""
     text = f"{tasks} held{by}{why}" + LATER * is_late
     of_backfill = "@" in one.full_name  # it is meant to run at old revisions

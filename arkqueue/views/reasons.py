@@ -34,6 +34,8 @@ from arkqueue.workflow import from_json
 
 MOST_AHEAD = 1000
 """The most ready tasks that are counted ahead of a task that waits for a slot."""
+REPEAT = "If that command has ended or was interrupted, repeat it: arkqueue {} goes on with the other tasks."
+"""The sentence on tasks that a cancellation or deletion of many tasks has not reached."""
 MOST_ITEMS = 1000
 """The most items of a list that are counted."""
 MOST_OF_A_LINE = 3
@@ -691,6 +693,9 @@ def held(row: Any, subject: str, late: str = "") -> Reason:
             commands = [f"arkqueue release {backfill_name(row.archive, row.held_backfill)}{of_one}", *commands]
         if row.is_imported or (row.is_held_with_archive and not row.held_backfill):
             commands = [f"arkqueue release {row.archive} --all{of_many}", *commands]
+        if row.held_ending:
+            of = backfill_name(row.archive, row.held_backfill) if row.held_backfill else run
+            commands = [f"arkqueue {row.held_ending} {of}", *commands]
     if row.hold_id != BY_A_GUARD and is_guarded_now(row):
         # The guard was set after the hold.
         what += " and guarded by require-approval"
@@ -698,6 +703,8 @@ def held(row: Any, subject: str, late: str = "") -> Reason:
     text = f"{subject} is held {what}, {until}."
     if late:
         text += f" A plain release is refused, because {late}: --force releases the task all the same, and --skip-outdated waives it and releases the rest."
+    if row.held_ending:
+        text += f" {REPEAT.format(row.held_ending)}"
     text += on_hold(row)
     if row.archive_held_at is not None:
         commands = [f"arkqueue unhold {row.archive}", *commands]

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ from arkqueue.views.attention import FailuresOfBackfill, attention
 from arkqueue.views.backfills import BackfillDetail
 from arkqueue.views.doctor import examine
 from arkqueue.views.explain import explain, explain_name
+from arkqueue.views.needs import status
 from arkqueue.views.runs import run as view_of_run
 from arkqueue.workflow import parse
 from tests.builders import AnArchive, a_workflow, an_archive, an_entry, no_lists
@@ -625,6 +627,16 @@ def test_nothing_of_a_large_backfill_starts_while_it_is_canceled_the_oldest_runs
     assert archive.state("thumbs@3.2") == "ready", "what a cancellation held is not held again"
 
 
+def test_the_explanation_of_a_held_backfill_names_the_release_of_the_backfill(session: Session) -> None:
+    archive = an_old_archive(session, 7)
+    holds.hold_archive(session, archive.id, "ann", "the disk")
+    fill(archive, 2)
+    told = explain_name(session, "papers@fill:1").commands
+    assert told[:2] == ["arkqueue unhold papers", "arkqueue release papers --all"]
+    assert "arkqueue release papers@fill:1" in told
+    assert not [command for command in told if re.fullmatch(r"arkqueue release papers@[0-9.]+", command)]
+
+
 def test_what_a_cancellation_of_a_backfill_has_not_reached_is_held_and_canceled_by_the_next(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -636,7 +648,10 @@ def test_what_a_cancellation_of_a_backfill_has_not_reached_is_held_and_canceled_
         backfill.cancel(session, id, "ann")
     assert shown(archive, id).counts.canceled == 2
     assert shown(archive, id).counts.held == 3
-    assert "(papers@fill:1: in steps; tasks that it has not reached are held)" in explain(session, archive.task("thumbs@6.2")).text  # fmt: skip
+    told = explain(session, archive.task("thumbs@6.2"))
+    assert "(a cancellation that has not come to its end)" in told.text
+    assert told.commands[0] == "arkqueue cancel papers@fill:1"
+    assert "arkqueue cancel papers@fill:1" in [need.command for need in status(session, None, None, lease=30.0).needs]
     assert archive.claim_some(9) == []
     assert examine(session).findings == []
     monkeypatch.undo()

@@ -22,6 +22,7 @@ from arkqueue.queue.guards import Approver
 from arkqueue.runtime.admission import Admission
 from arkqueue.views.doctor import examine
 from arkqueue.views.explain import explain
+from arkqueue.views.needs import status
 from tests.builders import PROCESS, AnArchive, an_archive
 
 MANY = 2 * MOST_TASKS + 500
@@ -230,7 +231,14 @@ def test_what_a_cancellation_that_breaks_has_not_reached_is_held_and_canceled_by
     assert examine(session).findings == []
     (reason,) = {reason.text for reason in explain(session, archive.task("t1@2")).reasons if reason.kind == "held"}
     assert "by bob" in reason
-    assert "(in steps; tasks that it has not reached are held)" in reason
+    assert (
+        "(a cancellation that has not come to its end), until a person releases it. If that command has ended or was interrupted, repeat it: arkqueue cancel goes on"
+        in reason
+    )
+    assert explain(session, archive.task("t1@2")).commands[0] == "arkqueue cancel papers@2"
+    (need, *_) = status(session, None, None, lease=30.0).needs
+    assert (need.name, need.command) == ("papers@2", "arkqueue cancel papers@2")
+    assert "held by bob: a cancellation that has not come to its end: if that command has ended, repeat it" in need.text
     monkeypatch.undo()
     assert len(control.cancel_run(session, run, "ann").tasks) == 4
     many.retry_run(session, run, "bob")
@@ -359,7 +367,7 @@ def test_a_deletion_that_breaks_leaves_the_run_there_and_the_next_one_ends_it(
     assert counts["held"] == (2 if module is steps else 3), "and of `t5` nothing could start"
     held = next(key for key, state in archive.states().items() if state == "held")
     (reason,) = {reason.text for reason in explain(session, archive.task(held)).reasons if reason.kind == "held"}
-    assert "a repeated delete continues" in reason
+    assert "repeat it: arkqueue delete goes on" in reason
     monkeypatch.undo()
     deletion.delete_run(session, run, "ann")
     assert {key: state for key, state in archive.states().items() if key != "REPORT@2"} == {"t0@2": "failed"} | {
