@@ -217,13 +217,30 @@ def _explain_backfill(session: Session, archive: str, number: int, seen: Sequenc
         return _explanation(found.full_name, None, [Reason(kind=Why.COMPLETED, text=text)])
     parts = [_explain_run(session, RunId(run.id), parse_name(run.full_name), seen) for run in told]
     reasons = [
-        reason
+        _released_with(found.full_name, run.full_name, None, reason)
         if reason.text.startswith(f"{run.full_name}/")
         else replace(reason, text=f"{run.full_name}: {reason.text}")
         for run, part in zip(told, parts, strict=True)
         for reason in part.reasons
     ]
     return _explanation(found.full_name, None, reasons, [wait for part in parts for wait in part.waits_for])
+
+
+def _released_with(whole: str, run: str, item: str | None, reason: Reason) -> Reason:
+    """The reason of a held task, with the release of a backfill or an item that is explained, instead
+    of the release of the task's run. ``whole``: the name of the backfill or item; ``item``: the key
+    of the item, as in names.
+    """
+    name = reason.tasks[0] if reason.kind is Why.HELD and reason.tasks else ""
+    own_run, _, task = name.partition("/")
+    of_task = next((one for one in reason.commands if one.startswith(f"arkqueue release {name}")), "")
+    if own_run != run or not of_task or (item is not None and task.partition("/")[2] != item):
+        return reason
+    release, of_run = f"arkqueue release {shlex.quote(whole)}", f"arkqueue release {run}"
+    commands = [one for one in reason.commands if one.partition(" --")[0] != of_run]
+    if not any(command.startswith(release) for command in commands):
+        commands.insert(commands.index(of_task), release + of_task.removeprefix(f"arkqueue release {name}"))
+    return replace(reason, commands=commands)
 
 
 def _explanation(name: str, state: State | None, reasons: list[Reason], waits: Sequence[Wait] = ()) -> Explanation:
@@ -651,7 +668,9 @@ def _explain_item(session: Session, run: RunId, name: Name, seen: Sequence[Archi
         text = f"All of its {len(tasks)} tasks are settled." if len(tasks) > 1 else "Its task is settled."
         kept = kept_scratch(session, run, name.item, str(name).partition("/")[0])
         return _explanation(str(name), None, [Reason(kind=Why.COMPLETED, text=text), *kept])
-    return _explanation(str(name), None, _reasons_of(session, telling, seen, of_item=True))
+    run_of, key = str(name).partition("/")[0], str(name).rpartition("/")[2]
+    reasons = _reasons_of(session, telling, seen, of_item=True)
+    return _explanation(str(name), None, [_released_with(str(name), run_of, key, reason) for reason in reasons])
 
 
 def _explain_list(session: Session, run: RunId, task: str, seen: Sequence[ArchiveId] | None) -> Explanation:
@@ -694,23 +713,39 @@ def _reasons_of(
     session: Session, tasks: Sequence[int], seen: Sequence[ArchiveId] | None, *, of_item: bool = False
 ) -> list[Reason]:
     """The reasons of several tasks of a run, each once, with the names of its tasks. The failed items
-    of a list have one reason, except where all of the tasks are ``of_item``.
+    of a list have one reason, and so have those that one hold holds, except where all of the tasks
+    are ``of_item``.
     """
-    reasons: dict[str, Reason] = {}
+    reasons: dict[tuple[str, ...], Reason] = {}
     rows = list(rows_by_id(session, tasks).values())
-    lists: set[tuple[str, State]] = set()
+    lists: set[tuple[str, State, int | None]] = set()
     for task in rows:
-        is_failed_item = task.item and not of_item and task.state in (State.FAILED, State.REJECTED)
-        if is_failed_item and (task.name, task.state) in lists:
+        is_held = task.state == State.HELD and not task.unmet
+        is_alike = task.item and not of_item and (is_held or task.state in (State.FAILED, State.REJECTED))
+        alike = task.name, task.state, task.hold_id if is_held else None
+        if is_alike and alike in lists:
             continue
         found = _Task(session, task, seen).explanation().reasons
-        if is_failed_item:
-            lists.add((task.name, task.state))
-            found = [_of_failed_items(session, task, found[0]), *found[1:]]
+        if is_alike:
+            lists.add(alike)
+            found = [(_of_held_items if is_held else _of_failed_items)(session, task, found[0]), *found[1:]]
         for reason in found:
             whose = "" if reason.kind is Why.NO_QUEUE_MANAGER else f"{task_name(task)}: "
-            reasons.setdefault(reason.text, replace(reason, text=whose + reason.text))
+            # Two tasks may have failed in the same second, and need a command each.
+            reasons.setdefault((reason.text, *reason.commands), replace(reason, text=whose + reason.text))
     return _held_together(list(reasons.values()), rows[0])[:MOST_REASONS] if rows else []
+
+
+def _of_held_items(session: Session, row: Any, reason: Reason) -> Reason:
+    """The reason of a held item, for all items of its list that the same hold holds."""
+    (count,) = session.rows("held_of_list", run=row.run_id, name=row.name, hold=row.hold_id)
+    if reason.kind is not Why.HELD or count.n < 2:
+        return reason
+    name, whole = task_name(row), _whole_list(row)
+    commands = [command.replace(f"release {name}", f"release {whole}") for command in reason.commands]
+    return replace(
+        reason, text=f"{reason.text} It holds {count.n:,} items of {row.name}; this is the first.", commands=commands
+    )
 
 
 def _of_failed_items(session: Session, row: Any, reason: Reason) -> Reason:

@@ -807,6 +807,18 @@ def test_task_that_nobody_defined_is_not_found(session: Session) -> None:
         explain_name(session, "papers@0/index")
 
 
+def test_tasks_that_failed_in_the_same_way_at_the_same_time_are_all_explained(session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "", "b": "", "c": ""})
+    archive.run("c@2")
+    archive.fail("a@2", "b@2")
+    archive.sql("update task set settled_at = now() where state = 'failed'")
+    told = explain_name(session, "papers@2")
+    for name in ("papers@2/a", "papers@2/b"):
+        assert f"{name}: It failed" in told.text
+        assert f"arkqueue retry {name}" in told.commands
+
+
 def test_deleted_run_still_explains_itself(session: Session) -> None:
     archive = an_archive(session)
     archive.commit({"a": ""})

@@ -242,6 +242,31 @@ def test_the_name_of_a_list_stays_one_if_its_revision_is_not_there(session: Sess
     assert explain_name(session, "papers@7/fetch/*").full_name == "papers@7/fetch/*"
 
 
+def test_the_held_items_of_a_list_are_explained_together(session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"fetch": "foreach: [a, b, c]\nhold: true", "index": ""})
+    archive.run("index@2")
+    for name in ("papers@2", "papers@2/fetch/*"):
+        told = explain_name(session, name)
+        assert told.text.endswith("until a person releases it. It holds 3 items of fetch; this is the first.")
+        assert told.commands == ["arkqueue release 'papers@2/fetch/*'"]
+    holds.release(session, archive.task("fetch/a@2"), "ann")
+    archive.fail("fetch/a@2")
+    told = explain_name(session, "papers@2")
+    assert "It holds 2 items of fetch" in told.text
+    assert "papers@2/fetch/a: It failed" in told.text
+
+
+def test_a_held_item_is_explained_with_its_own_release(session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"fetch": "foreach: [a, b]", "store": "foreach: [a, b]\ndepends: [fetch]", "b": ""})
+    holds.hold_run(session, RunId(archive.run_id(2)), "ann")
+    told = explain_name(session, "papers@2/*/b")
+    own = ["arkqueue release 'papers@2/*/b'", "arkqueue release papers@2/fetch/b", "arkqueue release papers@2/store/b"]
+    assert told.commands == own
+    assert "arkqueue release papers@2" in explain_name(session, "papers@2/b").commands
+
+
 def test_a_failed_item_is_explained_with_commands_for_this_item_alone(session: Session) -> None:
     archive = a_list(session)
     archive.fail("fetch/b@2", "fetch/c@2")
