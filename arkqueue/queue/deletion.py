@@ -19,7 +19,7 @@ from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
-from arkqueue.model import RunId, TaskKind
+from arkqueue.model import REPORT, RunId, TaskKind
 from arkqueue.names import item_name, run_name
 from arkqueue.queue.changes import change
 from arkqueue.queue.control import ask_to_stop, in_portions
@@ -362,6 +362,8 @@ def _stop_polls(graph: Graph, here: str, tasks: Sequence[int], by: str) -> list[
                 polled.append(task.id)
         elif task.state == State.RUNNING:
             remedy = f"arkqueue cancel {shlex.quote(here)}, and delete it when the task has ended"
+            if task.kind == TaskKind.REPORT:  # nothing cancels it
+                remedy = f"Wait for its end: arkqueue logs {here}/{REPORT} -f"
             raise Conflict(here, f"cannot be deleted: {task_name_of(graph, task.id)} is running", remedy)
     ask_to_stop(graph, polled, "cancel", by)
     return polled

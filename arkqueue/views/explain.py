@@ -41,6 +41,7 @@ from arkqueue.views.archives import archive as show_archive
 from arkqueue.views.backfills import backfill, find_backfill
 from arkqueue.views.expected import Expected, expected_of
 from arkqueue.views.find import (
+    RETIRED,
     Place,
     check_list,
     find_archive,
@@ -814,6 +815,9 @@ def _not_in_ledger(session: Session, archive: ArchiveId, name: Name) -> Explanat
     if head and not name.revision.startswith("g") and int(name.revision) < head[0].number:
         return None
     newest = f"the newest is {head[0].number}" if head else "it has no revision yet"
+    if name.branch is not None and name.branch.startswith(RETIRED):
+        text = f"Revision {name.revision} is not in this earlier ledger of {view.name}, to which nothing is added any more; {newest}."
+        return _explanation(str(name), None, [Reason(kind=Why.NOT_IN_LEDGER, text=text)])
     read = f", read{at(view.read_at)}" if view.read_at else ""
     look = [f"arkqueue sync {view.name}"]
     reasons = []

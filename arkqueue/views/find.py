@@ -23,7 +23,7 @@ from typing import Any
 from arkqueue.db.session import Session
 from arkqueue.errors import Invalid, NotFound, WasPurged
 from arkqueue.model import ArchiveId, BranchId, RunId, TaskId
-from arkqueue.names import COMMIT_RUN, EVERY_TASK, FILL, Name, list_name, parse_name, run_name
+from arkqueue.names import COMMIT_RUN, EVERY_TASK, FILL, Name, is_list, list_name, parse_name, run_name
 from arkqueue.views.lists import has_list
 
 RETIRED = "rewound~"
@@ -157,6 +157,13 @@ def find_task(session: Session, text: str | Name) -> TaskId:
     name = parse_name(text) if isinstance(text, str) else text
     if name.task is None:
         raise Invalid(str(name), "is the name of a run, not of a task", f"Write {name}/TASK.")
+    if isinstance(text, str) and is_list(text):
+        whole = replace(name, item="")
+        raise Invalid(
+            text,
+            "is the name of a list, and here a task is wanted",
+            f"Write {whole}/KEY: arkqueue show {replace(whole, task=None)} --items",
+        )
     if name.task == EVERY_TASK:
         raise _no_single_task(name)
     name = resolved(session, name)

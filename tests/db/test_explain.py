@@ -19,6 +19,7 @@ from arkqueue.views import reasons
 from arkqueue.views.explain import Explanation, explain, explain_name, outdated
 from arkqueue.views.reasons import Why
 from tests.builders import HOST, PROCESS, AnArchive, a_workflow, an_archive, an_entry, faulty
+from tests.db.ends import rewind
 
 FOLLOWING = {"index": "depends: [PREV]", "pdf": "depends: [index]\ncancels: [PREV]"}
 
@@ -817,6 +818,18 @@ def test_tasks_that_failed_in_the_same_way_at_the_same_time_are_all_explained(se
     for name in ("papers@2/a", "papers@2/b"):
         assert f"{name}: It failed" in told.text
         assert f"arkqueue retry {name}" in told.commands
+
+
+def test_a_revision_that_a_rewound_ledger_never_had_is_waited_for_by_nobody(session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": ""})
+    rewind(archive)
+    told = explain_name(session, "papers:rewound~1@3/a")
+    assert (
+        told.text
+        == "Revision 3 is not in this earlier ledger of papers, to which nothing is added any more; the newest is 2."
+    )
+    assert told.commands == []
 
 
 def test_deleted_run_still_explains_itself(session: Session) -> None:

@@ -77,6 +77,18 @@ def test_the_command_gets_the_report_when_all_else_has_settled(archive: AnArchiv
     assert not is_marked(archive)
 
 
+def test_a_run_whose_report_is_being_sent_is_deleted_after_its_end(archive: AnArchive) -> None:
+    archive.commit({"a": "", "REPORT": SENDS})
+    archive.run("a@2")
+    archive.claim("REPORT@2")
+    with pytest.raises(
+        Conflict, match=r"papers@2/REPORT is running. Wait for its end: arkqueue logs papers@2/REPORT -f"
+    ):
+        deletion.delete_run(archive.session, run_of(archive), "ann")
+    archive.end("REPORT@2", 0)
+    deletion.delete_run(archive.session, run_of(archive), "ann")
+
+
 def test_the_command_gets_what_the_last_task_came_to_as_well(archive: AnArchive) -> None:
     """An attempt ends a moment after its task has settled."""
     archive.commit({"a": "", "b": "", "REPORT": SENDS})

@@ -838,6 +838,7 @@ def test_run_is_no_task(session: Session) -> None:
     ("name", "message"),
     [
         ("papers@2/*/b%2Fc", "papers@2/*/b%2Fc: is the name of an item, and here a task is wanted. Name a task of it: arkqueue show papers@2 --items"),
+        ("papers@2/check/*", "papers@2/check/*: is the name of a list, and here a task is wanted. Write papers@2/check/KEY: arkqueue show papers@2 --items"),
         ("papers@2/*", "papers@2/*: lacks the key of an item. Write papers@2/*/KEY, or papers@2 for the whole run."),
         ("papers@2/check/b/c", "write %2F for a slash in the key of an item: papers@2/check/b%2Fc"),
         ("papers@2/*/b/c", "write %2F for a slash in the key of an item: papers@2/*/b%2Fc"),
