@@ -54,6 +54,10 @@ cross join lateral (
 left join deed h on h.id = t.hold_id
 order by t.archive_id, t.hold_id;
 
+-- name: held_on_branch
+-- The number of held tasks of a branch.
+select count(*) as held from task t where t.archive_id = %(archive)s and t.state = 'held' and t.branch_id = %(branch)s;
+
 -- name: first_held
 -- The first held task of each branch and name of an archive, at most `most`.
 select min(t.id) as id from task t join run on run.id = t.run_id

@@ -11,7 +11,7 @@ from typing import Any
 from arkqueue.archive_settings import ArchiveSettings, read_settings
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict
-from arkqueue.model import ArchiveId, ArchiveKind
+from arkqueue.model import ArchiveId, ArchiveKind, BranchId
 from arkqueue.names import run_name, without_password
 from arkqueue.plan.ledger import BY_A_GUARD, BY_ITS_FILE, BY_WORKFLOW_AUTHORS
 from arkqueue.views.locks import command, full_name
@@ -266,6 +266,12 @@ def archive(session: Session, archive: ArchiveId) -> ArchiveView:
     (perhaps,) = session.rows_of(perhaps_outdated(firsts))
     option = SKIP_OUTDATED if outdated_holds(session, [row.id for row in perhaps]) else ""
     return replace(found, release=f"arkqueue release {found.name} --all{option}")
+
+
+def held_on_branch(session: Session, archive: ArchiveId, branch: BranchId) -> int:
+    """The number of tasks of a branch that wait for a release."""
+    (row,) = session.rows("held_on_branch", archive=archive, branch=branch)
+    return int(row.held)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from arkqueue.model import ArchiveId, BranchId, Trigger
 from arkqueue.states import OPEN, RunState
-from arkqueue.views.archives import ArchiveView
+from arkqueue.views.archives import ArchiveView, held_on_branch
 from arkqueue.views.attention import faulty_at_head, unhandled_failures
 from arkqueue.views.runs import runs
 from arkqueue.views.tasks import cells_of
@@ -30,7 +30,8 @@ def badge(caller: Caller, archive: ArchiveView, branch: BranchId, label: str) ->
     badge is never greener than the worst part: later commits of an archive that is not read are
     unknown.
     """
-    id, held, unread = ArchiveId(archive.id), archive.held, archive.why_unread
+    id, unread = ArchiveId(archive.id), archive.why_unread
+    held = held_on_branch(caller.session, id, branch) if archive.held else 0
     failed = unhandled_failures(caller.session, id, branch, 0).count
     failed += faulty_at_head(caller.session, branch) is not None
     newest = runs(caller.session, archives=[id], branch=branch, trigger=Trigger.COMMIT, limit=1).runs

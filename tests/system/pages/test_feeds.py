@@ -56,6 +56,14 @@ def test_a_badge_is_never_greener_than_its_worst_part(reader: httpx.Client, arch
     assert "1 task is held." in said(reader.get("/papers"))
 
 
+def test_a_badge_of_a_branch_counts_what_is_held_on_this_branch(reader: httpx.Client, session: Session) -> None:
+    archive = an_archive(session, "code", branches=("main", "next"))
+    archive.commit(branch="main")
+    archive.commit({"a": "hold: true"}, branch="next")
+    assert badge(reader, "/code") == "code: 2 completed"
+    assert badge(reader, "/code:next") == "code:next: 2 held"
+
+
 @pytest.mark.parametrize(("column", "words"), [("stopped", "stopped"), ("trouble", "cannot be read")])
 def test_an_archive_that_is_not_read_looks_failed(
     operator: httpx.Client, archive: AnArchive, column: str, words: str
