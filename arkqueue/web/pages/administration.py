@@ -15,7 +15,7 @@ from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.errors import Invalid
 from arkqueue.names import branch_name, page_path
 from arkqueue.queue.tokens import Scope
-from arkqueue.views.archives import ArchiveView, ScheduleView, scheduled
+from arkqueue.views.archives import ArchiveView, ScheduleView, removal_of, scheduled
 from arkqueue.views.archives import archive as show_archive
 from arkqueue.views.audit import audit_log
 from arkqueue.views.installation import TaskManagerView, pause_of_all, running_now, task_managers
@@ -182,12 +182,17 @@ def notifications_page(visitor: Visitor, request: Request) -> Shown:
 
 
 def settings_page(visitor: Visitor, request: Request) -> Shown:
-    """The settings of an archive. ``?open=``: the form that is open at the beginning."""
+    """The settings of an archive; those of a removed one are only shown. ``?open=``: the form that
+    is open at the beginning.
+    """
     if visitor.is_anybody:
         raise SignInNeeded  # the settings contain receivers
     caller = visitor.caller
     view = show_archive(caller.session, caller.archive(request.path_params["name"]))
-    return shown_settings(view, opened=asked(request, "open"))
+    shown = shown_settings(view, opened=asked(request, "open"))
+    removal = removal_of(caller.session, view.id)
+    actor = visitor if removal is None else visitor.looking
+    return Shown(shown.template, {**shown.names, "_removal": removal, "_actor": actor})
 
 
 def shown_settings(view: ArchiveView, goes: Any = None, sent: Form | None = None, opened: str = "") -> Shown:

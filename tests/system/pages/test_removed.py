@@ -12,7 +12,7 @@ import pytest
 from arkqueue.db.session import Session
 from arkqueue.model import ArchiveId, RunId
 from arkqueue.queue import archives, deletion
-from tests.builders import AnArchive, an_archive
+from tests.builders import AnArchive, a_workflow, an_archive
 from tests.system.pages.conftest import press, said
 from tests.system.pages.test_verbs import verbs
 
@@ -40,6 +40,24 @@ def test_a_removed_archive_says_so_and_offers_nothing(admin: httpx.Client, archi
     assert "Nothing will run it: papers was removed" in said(page)
     assert verbs(page) <= {"note", "purge-log", "purge-outputs"}
     assert "was removed: none of its tasks starts" in said(press(admin, "/", "papers", "pause"), 409)
+    page = admin.get("/-/settings/papers")
+    assert re.search(r"It was removed on .* UTC by ann ?\.", said(page))
+    assert not re.findall(r'<form[^>]*action="/-/act', page.text)
+    assert "<textarea" not in page.text
+
+
+def test_a_removed_archive_that_never_ran_promises_no_run(admin: httpx.Client, session: Session) -> None:
+    names = ("empty", "ready")
+    for name in names:
+        archive = (
+            an_archive(session, name, tasks=a_workflow({"a": ""})) if name == "ready" else an_archive(session, name)
+        )
+        archives.remove(session, ArchiveId(archive.id), "ann")
+        page = said(admin.get(f"/{name}"))
+        assert "It is watched" not in page
+        assert "next commit" not in page
+        assert "write a workflow file" not in page
+        assert "first.yaml" not in page
 
 
 def test_a_task_of_a_deleted_run_offers_to_undelete_the_run_alone(admin: httpx.Client, archive: AnArchive) -> None:
