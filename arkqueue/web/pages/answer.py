@@ -15,9 +15,9 @@ from typing import Any, Final
 from urllib.parse import quote, unquote, urlencode
 
 import psycopg
-from fastapi.encoders import jsonable_encoder
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
+from pydantic_core import to_jsonable_python
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
@@ -153,10 +153,10 @@ def answer(request: Request, visitor: Visitor | None, shown: Shown, status: int 
     """A page, or its JSON if the request asks for that."""
     if _wants_json(request):
         plain = {name: value for name, value in shown.names.items() if not name.startswith("_")}
-        document = jsonable_encoder(plain)
+        document = to_jsonable_python(plain)
         if visitor is not None and visitor.is_anybody:
             _leave_out(document)
-        return JSONResponse(document, status, HEADERS)
+        return _compressed(request, JSONResponse(document, status, HEADERS))
     text = (
         environment()
         .get_template(shown.template)

@@ -18,7 +18,7 @@ from arkqueue.web import create_app, run_api
 from arkqueue.web.pages.feeds import COLOURS
 from tests.builders import HOST, PROCESS, AnArchive, an_archive
 from tests.db.test_notifications import set_receivers
-from tests.system.pages.conftest import HOSTILE, Visitors, said
+from tests.system.pages.conftest import HOSTILE, Visitors, a_token, said
 from tests.system.web.conftest import PLAIN
 
 ATOM = "{http://www.w3.org/2005/Atom}"
@@ -130,6 +130,15 @@ def test_every_page_is_there_as_json(admin: httpx.Client) -> None:
         assert answer.headers["content-type"] == "application/json", page
         assert admin.get(page + ("&" if "?" in page else "?") + "format=json").json().keys() == answer.json().keys()
         assert not [name for name in answer.json() if name.startswith("_")], page
+
+
+def test_json_of_a_page_has_a_run_as_the_api_has_it_and_is_compressed(admin: httpx.Client, archive: AnArchive) -> None:
+    page = admin.get(f"/papers@{archive.numbers['']}?format=json")
+    assert page.headers["content-encoding"] == "gzip"
+    run = page.json()["run"]
+    token = a_token(archive.session, Scope.READ)[1]
+    api = admin.get(f"/api/v1/runs/{run['id']}", headers={"authorization": f"Bearer {token}"})
+    assert {**run, "tasks": []} == {**api.json(), "tasks": []}, "the tasks of the page tell more of why they wait"
 
 
 def test_who_is_signed_in_is_told_of_hosts_and_who_is_not_is_told_briefly(
