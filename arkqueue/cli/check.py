@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from arkqueue.cli.options import as_json, client
-from arkqueue.cli.output import print_json, say
+from arkqueue.cli.output import fault_line, print_json, say
 from arkqueue.errors import Invalid
 from arkqueue.text import visible
 
@@ -44,7 +44,7 @@ def check(ctx: click.Context, path: Path | None, revision: str | None, server: s
         print_json(found)
     else:
         for fault in found["faults"]:
-            say(_line(fault))
+            say(fault_line(fault))
         if not found["faults"]:
             count = len(found["tasks"])
             say(f"no faults: {visible(found['place'])} ({count} task{'s' if count != 1 else ''})")
@@ -52,12 +52,6 @@ def check(ctx: click.Context, path: Path | None, revision: str | None, server: s
             say(f"note: {visible(sentence)}")
     if found["faults"]:
         sys.exit(1)
-
-
-def _line(fault: dict[str, Any]) -> str:
-    from arkqueue.model import Fault
-
-    return visible(str(Fault(**fault)))
 
 
 def _place(path: Path | None) -> Path:

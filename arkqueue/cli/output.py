@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from arkqueue.text import one_line
+from arkqueue.text import one_line, visible
 
 COLOURS = {
     "running": "blue", "processing": "blue", "reporting": "blue", "completed": "green", "failed": "red", "rejected": "red",
@@ -117,3 +117,13 @@ def at(text: str | None) -> str:
     """A time, absolute in the reader's zone and relative."""
     then = moment(text)
     return "-" if then is None else f"{then.astimezone().strftime('%Y-%m-%d %H:%M:%S %z')} ({ago(text)})"
+
+
+def fault_line(fault: Any) -> str:
+    """A fault of a workflow file, with its place, in one line."""
+    from dataclasses import fields
+
+    from arkqueue.model import Fault
+
+    # One by one: a server of another version may have other fields.
+    return visible(str(Fault(**{field.name: fault[field.name] for field in fields(Fault)})))

@@ -109,8 +109,9 @@ def tally(run: Any) -> str:
         return "baseline"
     words = [f"{counts['completed']}/{counts['tasks']}"]
     superseded = counts["superseded"]
-    numbers = {**counts, "canceled": counts["canceled"] - superseded}
-    words += [f"{numbers[word]} {word}" for word in ("running", "held", "failed", "rejected", "canceled", "superseded", "skipped") if numbers[word]]  # fmt: skip
+    told = ("running", "held", "failed", "rejected", "canceled", "superseded", "skipped")
+    numbers = {word: counts[word] - (superseded if word == "canceled" else 0) for word in told}
+    words += [f"{number} {word}" for word, number in numbers.items() if number]
     words += ["REPORT held"] if run["report"] == "held" else []
     words += [CHANGED] if run["changed_since_report"] else []
     return ", ".join(words if counts["tasks"] else words[1:]) or "-"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from arkqueue.cli.options import as_json, calls_server
-from arkqueue.cli.output import at, bold, clock, dim, print_json, say, state, table, took
+from arkqueue.cli.output import at, bold, clock, dim, fault_line, print_json, say, state, table, took
 from arkqueue.cli.runs import CHANGED, spell, tally, task_rows
 from arkqueue.model import USUAL_PRIORITY
 from arkqueue.text import files_in_words, name_visible, on_one_line, one_line, visible
@@ -194,7 +194,7 @@ def _show_run(
         ),
         ("planned", f"{run['planned']:,} of {run['planned_items']:,} items" if run["planned"] is not None else ""),
         ("tasks", tally(run)),
-        ("used", usage_of_run_in_words(**run["used"]) if run["used"] else ""),
+        ("used", _used_together(run["used"]) if run["used"] else ""),
         ("report", state(run["report"]) if run["report"] else ""),
         ("reports", _reports(run)),
         ("attachments", _attachments(run["attachments"])),
@@ -206,11 +206,9 @@ def _show_run(
     ]
     _head(run, facts)
     if run["faults"]:
-        from arkqueue.model import Fault
-
         say()
         for fault in run["faults"]:
-            say(click.style(visible(str(Fault(**fault))), fg="red"))
+            say(click.style(fault_line(fault), fg="red"))
     if run["tasks"]:
         say()
         rows = shown(run["tasks"], states, items=items, long=run["lists"])
@@ -339,6 +337,11 @@ def _head(thing: Any, facts: Sequence[tuple[str, str]]) -> None:
     for key, value in facts:
         if value:
             say(f"  {dim(key)}{' ' * (12 - len(key))}{value}")
+
+
+def _used_together(used: Any) -> str:
+    numbers = used["attempts"], used["processor_seconds"], used["peak_memory_bytes"]
+    return usage_of_run_in_words(*numbers, is_all=used["is_all"])
 
 
 def _used(attempt: Any) -> str:

@@ -14,15 +14,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from arkqueue.cli import COMMANDS
+from arkqueue.cli.client import _Fields
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.queue import tokens
 from arkqueue.runtime.address import announce
-from tests.builders import an_archive
+from tests.builders import an_archive, faulty
 from tests.ports import a_port
 from tests.program import run_cli
 from tests.system.cli.conftest import Cli, Server, Start, _environment, cli_of_ordinary_user
@@ -219,6 +221,31 @@ def test_a_server_of_another_version_is_named_with_the_remedy(tmp_path: Path, ar
         assert (done.out, done.code) == ("", 1)
         assert fault in done.err
         assert f"Probably the server and the command line have different versions. Compare {address}/docs with arkqueue --version, and install the same version of both." in done.err  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["runs"], ["status"], ["show", "papers@2"], ["show", "papers@3"], ["report", "papers@2"], ["archive", "show", "papers"]],
+)  # fmt: skip
+def test_no_field_that_a_server_lacks_leads_to_a_traceback(
+    arkqueue: Cli, session: Session, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "lock: tex", "b": "depends: [a]"})
+    archive.fail("a@2")
+    archive.commit(faulty())
+    known, lacking = set[str](), [""]
+
+    def without(fields: dict[str, Any], url: str) -> Any:
+        known.update(fields)
+        return _Fields({name: value for name, value in fields.items() if name != lacking[0]}, url)
+
+    monkeypatch.setattr("arkqueue.cli.client._Fields", without)
+    assert arkqueue(*arguments).code in (0, 1)
+    for name in sorted(known):
+        lacking[0] = name
+        done = arkqueue(*arguments)  # fails if the command raises anything but an error for a person
+        assert done.code in (0, 1), name
 
 
 def test_server_without_its_database_counts_as_unreachable(tmp_path: Path) -> None:
