@@ -170,8 +170,10 @@ class Wakeups:
 
     def close(self) -> None:
         """End both threads. Wake-ups that could not be sent within a moment are lost; the other
-        processes poll.
+        processes poll. A process that ends soon after it began may not know yet that another one
+        watches, so it announces the archives that it has just changed.
         """
+        self._announce()
         self._closed.set()
         self._to_send.set()
         with self._lock:

@@ -129,8 +129,6 @@ def purging(
             sweep(session)
             kept += passed
             is_progress = is_progress or bool(purged)
-            if purged and not session.is_rehearsal:
-                session.changed([archive])  # open pages show the runs still
             is_over = session.is_over
             yield Purged(purged, [why for _, why in kept], len(left) if is_over else 0, gone)
             if is_over:

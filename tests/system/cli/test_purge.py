@@ -108,6 +108,18 @@ def test_runs_are_purged_without_a_server_and_what_others_wait_for_is_named(sess
     assert purge("papers@4", "--json").json["kept"][0]["run"] == "papers@4"
 
 
+def test_open_pages_hear_of_a_purge_by_the_command(session: Session, tmp_path: Path) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": ""})
+    archive.run("a@2")
+    with session.database.connect() as listener:
+        uri = make_conninfo(listener.info.dsn, password=listener.info.password)
+        listener.autocommit = True
+        listener.execute("listen arkqueue")
+        assert run_cli("--home", str(tmp_path), "purge", "papers@2", "--database", uri).code == 0
+        assert f"archive {archive.id}" in [notice.payload for notice in listener.notifies(timeout=1)]
+
+
 def test_the_name_of_an_export_is_on_the_disk_before_a_run_goes(
     session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

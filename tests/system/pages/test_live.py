@@ -17,9 +17,8 @@ import pytest
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.logs import Logs
-from arkqueue.model import RunId, Stream
+from arkqueue.model import Stream
 from arkqueue.queue import removal, tokens
-from arkqueue.queue.purge import purge_runs
 from arkqueue.queue.tokens import Scope
 from arkqueue.web import ApiServer, connections, create_app, live, run_api
 from tests.builders import a_gateway, an_archive
@@ -79,19 +78,6 @@ def test_the_pages_that_show_a_log_hear_of_its_removal(visitor: Visitors, sessio
         papers.sql("update attempt set log_bytes = 1")
         removal.remove(session, papers.task("a@2"), "ann", "a password", log=True)
         assert CHANGED in events
-
-
-def test_the_pages_that_show_a_run_hear_of_its_purge(visitor: Visitors, session: Session) -> None:
-    papers = an_archive(session, "papers")
-    papers.commit({"a": ""})
-    papers.run("a@2")
-    assert session.wakeups is not None
-    assert session.wakeups.listening.wait(30)
-    browser = visitor(Scope.READ)
-    with opened(browser, "/-/live?of=papers", as_of(browser, "/papers@2")) as events:
-        purge_runs(session, [RunId(papers.run_id(2))], "ann")
-        assert CHANGED in events
-    assert browser.get("/papers@2").status_code == 404
 
 
 def test_a_page_hears_of_no_archive_that_its_token_is_not_for(
