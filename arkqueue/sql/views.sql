@@ -1007,6 +1007,13 @@ group by t.state order by t.state;
 select count(*)::int as n from task t
 where t.run_id = %(run)s and t.item_id is not null and t.name = %(name)s and t.state = %(state)s::task_state and not t.waived and not t.deleted;
 
+-- name: come_back_with
+-- Tasks of a run that were skipped because of one of its tasks, the first of each name; at most
+-- `most`.
+select distinct on (t.name) t.id from task t
+where t.root_id = %(task)s and t.run_id = %(run)s and t.state = 'skipped' and t.kind = 'ordinary' and not t.deleted and not t.waived
+order by t.name, t.position, t.id limit %(most)s;
+
 -- name: held_of_list
 -- The number of items of a list that a hold holds, and that wait for nothing else.
 select count(*)::int as n from task t

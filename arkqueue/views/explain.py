@@ -56,7 +56,18 @@ from arkqueue.views.find import (
 )
 from arkqueue.views.graph import kind_of
 from arkqueue.views.naming import task_name, task_names
-from arkqueue.views.outdated import SKIP_OUTDATED, at, gone, late_release, later, moment, outdated, rows_by_id, since
+from arkqueue.views.outdated import (
+    SKIP_OUTDATED,
+    at,
+    come_back_late,
+    gone,
+    late_release,
+    later,
+    moment,
+    outdated,
+    rows_by_id,
+    since,
+)
 from arkqueue.views.reasons import (
     MOST_ITEMS,
     Reason,
@@ -366,15 +377,21 @@ class _Task:
     def _timely(self, row: Any, commands: list[str]) -> list[str]:
         """The commands for a task, such that they are accepted: a retry needs --force if later
         revisions have gone on (design 5.19), and --from-start if it may repeat what a lost command
-        has done.
+        has done. A waiver as completed needs --force if it lets outdated tasks go on.
         """
-        again = f"arkqueue retry {task_name(row)}"
+        again, waive = f"arkqueue retry {task_name(row)}", f"arkqueue skip {task_name(row)} --as-completed"
+        late = waive in commands and come_back_late(self.session, row)
+        commands = [f"{waive} --force" if command == waive and late else command for command in commands]
         if again not in commands:
             return commands
         if row.state == State.CANCELED and row.item and self._needs_canceled_step(row):
             whole = f"arkqueue retry {shlex.quote(item_name(row, row.item))}"
             return [whole if command == again else command for command in commands]
-        force = " --force" if self._later(row) else ""
+        force = (
+            " --force"
+            if late or self._later(row) or (waive not in commands and come_back_late(self.session, row))
+            else ""
+        )
         return [f"{again}{force}{self._from_start(row)}" if command == again else command for command in commands]
 
     def _needs_canceled_step(self, row: Any) -> bool:
@@ -435,6 +452,8 @@ class _Task:
         if later:
             names = [self._beside(other) for other in later]
             text += f" Later revisions have already run ({_some(names)}): a retry may replace newer results with older ones."
+        elif f"{again} --force" in " ".join(helps):
+            text += " Tasks that were skipped because of it would come back too late: later revisions have superseded them, or done their work."
         if from_first:
             text += (
                 " Its scratch folder is gone, so it runs again only together with the first task that uses the folder."

@@ -74,7 +74,7 @@ def later(session: Session, row: Any) -> list[Any]:
 def outdated_holds(session: Session, tasks: Iterable[int]) -> set[int]:
     """The held tasks, of some, whose release needs --force or --skip-outdated, as
     ``queue.holds.release_locked`` judges them. ``tasks``: those that `perhaps_outdated` finds; mostly
-    there are none.
+    there are none. Skipped tasks that would come back are judged in the same way.
     """
     rows = rows_by_id(session, tasks)
     if not rows:
@@ -83,6 +83,14 @@ def outdated_holds(session: Session, tasks: Iterable[int]) -> set[int]:
     rest = [row for id, row in rows.items() if id not in late]
     found = session.rows_of(*(_asked_for_superseders(row) for row in rest)) if rest else []
     return late | {row.id for row, superseders in zip(rest, found, strict=True) if superseders}
+
+
+def come_back_late(session: Session, row: Any) -> bool:
+    """Whether tasks of a task's run that were skipped because of it would come back too late: then its
+    retry, and its waiver as completed, need --force (``queue.reopening.refuse_outdated``).
+    """
+    behind = session.rows("come_back_with", task=row.id, run=row.run_id, most=MOST_FIRSTS)
+    return bool(behind and outdated_holds(session, [task.id for task in behind]))
 
 
 def late_release(session: Session, row: Any) -> str:

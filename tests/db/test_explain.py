@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -830,6 +831,23 @@ def test_a_revision_that_a_rewound_ledger_never_had_is_waited_for_by_nobody(sess
         == "Revision 3 is not in this earlier ledger of papers, to which nothing is added any more; the newest is 2."
     )
     assert told.commands == []
+
+
+def test_the_waiver_that_lets_outdated_tasks_go_on_is_named_with_force(session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "", "b": "depends: [a]"})
+    archive.fail("a@2")
+    waiver = "arkqueue skip papers@2/a --as-completed"
+    assert explain_name(session, "papers@2/b").commands == ["arkqueue retry papers@2/a", waiver]
+    archive.commit({"b": ""})
+    archive.run("b@3")
+    assert explain_name(session, "papers@2/b").commands == ["arkqueue retry papers@2/a --force", f"{waiver} --force"]
+    told = explain_name(session, "papers@2/a")
+    assert "arkqueue retry papers@2/a --force" in told.commands
+    assert "skipped because of it would come back too late" in told.text
+    for act in (retrying.retry, partial(control.skip, as_completed=True)):
+        with pytest.raises(Conflict, match=r"would replace the work of later revisions: papers@3/b completed"):
+            act(session, archive.task("a@2"), "ann")
 
 
 def test_deleted_run_still_explains_itself(session: Session) -> None:
