@@ -34,6 +34,14 @@ def check_host(request: Request) -> None:
         raise Refused(421, "the request", fault, "Set hosts in the configuration to the names of this server.")
 
 
+def scheme_of(request: Request) -> str:
+    """The scheme with which a browser reaches this server. A proxy that ends TLS speaks plain HTTP to
+    this server, so the name of ``public_url`` counts as reached in the way that is written there.
+    """
+    public = urlsplit(request.app.state.configuration.public_url or "")
+    return public.scheme if request.url.netloc.lower() == public.netloc.lower() else request.url.scheme
+
+
 def _is_address(host: str) -> bool:
     try:
         ipaddress.ip_address(host)

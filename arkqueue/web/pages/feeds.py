@@ -16,6 +16,7 @@ from arkqueue.views.attention import faulty_at_head, unhandled_failures
 from arkqueue.views.runs import runs
 from arkqueue.views.tasks import cells_of
 from arkqueue.web.access import Caller
+from arkqueue.web.hosts import scheme_of
 from arkqueue.web.pages.answer import HEADERS, environment
 
 ENTRIES = 30
@@ -67,7 +68,7 @@ def feed(
         "bad": bad,
         "entries": entries,
         "updated": updated,
-        "base": str(request.base_url).rstrip("/"),
+        "base": f"{scheme_of(request)}://{request.url.netloc}",
         "path": request.url.path,
     }
     return _answer("feed.xml", names, "application/atom+xml")

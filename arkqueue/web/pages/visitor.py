@@ -26,7 +26,7 @@ from arkqueue.queue.sign_ins import BROWSER, Person
 from arkqueue.queue.tokens import Scope, Token
 from arkqueue.views.public import in_public
 from arkqueue.web.access import Caller, admit
-from arkqueue.web.hosts import check_host
+from arkqueue.web.hosts import check_host, scheme_of
 from arkqueue.web.problems import Refused
 from arkqueue.web.rights import at, rights_of
 
@@ -175,7 +175,7 @@ def keep(request: Request, response: Response, secret: str, seconds: float = BRO
         path="/",
         httponly=True,
         samesite="lax",
-        secure=request.url.scheme == "https",
+        secure=scheme_of(request) == "https",
     )
 
 

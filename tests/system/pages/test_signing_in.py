@@ -12,9 +12,10 @@ from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.queue import sign_ins, tokens
 from arkqueue.queue.tokens import Scope
-from arkqueue.web import ApiServer
+from arkqueue.web import ApiServer, create_app, run_api
 from tests.builders import an_archive
 from tests.system.pages.conftest import Visitors, a_token, form_of, press
+from tests.system.web.conftest import PLAIN
 
 
 @pytest.fixture
@@ -110,6 +111,25 @@ def test_a_token_signs_in_and_leads_to_the_page_that_was_asked_for(visitor: Visi
     assert "HttpOnly" in cookie
     assert "SameSite=lax" in cookie
     assert secret not in cookie
+
+
+def test_behind_a_proxy_with_tls_the_cookie_is_for_https_alone_and_links_begin_with_it(
+    session: Session, configuration: Configuration
+) -> None:
+    an_archive(session)
+    _, secret = a_token(session, Scope.READ)
+    public = configuration.model_copy(update={"public_url": "https://queue.example.org"})
+    server = run_api(create_app(session, public), "127.0.0.1", 0)
+    try:
+        for host, is_secure in (("queue.example.org", True), ("127.0.0.1", False)):
+            with httpx.Client(base_url=server.url, headers={"host": host}, timeout=30, **PLAIN) as browser:
+                signed_in = browser.post("/-/sign-in", data={"token": secret})
+                assert ("Secure" in signed_in.headers["set-cookie"]) == is_secure
+                cookie = signed_in.headers["set-cookie"].partition(";")[0]
+                feed = browser.get("/papers?format=atom", headers={"cookie": cookie}).text
+                assert f'href="{"https" if is_secure else "http"}://{host}' in feed
+    finally:
+        server.close()
 
 
 @pytest.mark.parametrize("target", ["https://evil.example", "//evil.example", "/\\evil.example", "javascript:alert(1)"])
