@@ -80,6 +80,17 @@ def test_the_pages_that_show_a_log_hear_of_its_removal(visitor: Visitors, sessio
         assert CHANGED in events
 
 
+def test_the_page_of_an_item_hears_of_the_changes_of_its_archive(visitor: Visitors, session: Session) -> None:
+    papers = an_archive(session, "papers")
+    papers.commit({"a": "foreach: [x, y]"})
+    browser = visitor(Scope.READ)
+    page = browser.get("/papers@2/*/x", headers={"accept": "text/html"}).text
+    (address,) = re.findall(r' data-live="([^"]*)"', page)
+    with opened(browser, html.unescape(address), as_of(browser, "/papers@2/*/x")) as events:
+        papers.run("a/x@2")
+        assert CHANGED in events
+
+
 def test_a_page_hears_of_no_archive_that_its_token_is_not_for(
     visitor: Visitors, session: Session, server: ApiServer
 ) -> None:
