@@ -10,6 +10,7 @@ or was left out of a run, is explained from its name.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -126,6 +127,8 @@ NEEDS_A_PERSON = {Why.NO_TASK_MANAGER, Why.NO_FIT_HOST, Why.NO_LABEL, Why.NO_SCR
 """The reasons that only a person can end. With them, no start of a task can be expected."""
 NOT_ALONE = "A release alone does not start it, because it also waits."
 """The end of the reason of a held task that waits for something else, too."""
+_WHY_HELD = re.compile(r" UTC( \(.*\)), until a person releases it")
+"""The reason that a person or an import gave for a hold, in the text about the held task."""
 CANCELED = {Why.CANCELED, Why.SUPERSEDED}
 """The reasons after which a task does not start any more."""
 HOW = {
@@ -784,12 +787,17 @@ def _held_together(reasons: Sequence[Reason], row: Any) -> list[Reason]:
     """The reasons, with at most `MOST_HELD` for held tasks. One more reason names the held tasks that
     these do not name: their reasons would all be alike.
 
-    A hold, a pause and a stop of the archive are each mentioned once. ``row``: a task of the archive.
+    A hold, a pause and a stop of the archive are each mentioned once, and so is the reason that a
+    person, or an import, gave for the first hold. ``row``: a task of the archive.
     """
     reasons = _withheld_once(reasons, row)
     first = next((n for n, reason in enumerate(reasons) if reason.kind is Why.HELD), len(reasons))
+    why = _WHY_HELD.search(reasons[first].text) if first < len(reasons) else None
+    said = why[1] if why else ""
     reasons = [
-        reason if n <= first else replace(reason, text=reason.text.removesuffix(on_hold(row)))
+        reason
+        if n <= first
+        else replace(reason, text=reason.text.removesuffix(on_hold(row)).replace(said, "", 1 if said else 0))
         for n, reason in enumerate(reasons)
     ]
     held = [reason for reason in reasons if reason.kind is Why.HELD]

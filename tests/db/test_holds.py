@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -67,6 +68,19 @@ def test_a_refusal_names_the_command_for_what_was_to_be_released(archive: AnArch
         release_all(archive)
     with pytest.raises(Conflict, match=r"To release its held tasks: arkqueue release papers --all"):
         holds.unhold(archive.session, archive.id, "bob")
+
+
+def test_the_explanation_of_a_run_says_once_why_a_person_holds_it(archive: AnArchive) -> None:
+    archive.commit({"a": "", "b": "", "c": "depends: [a, b]"})
+    holds.hold_run(archive.session, RunId(archive.run_id(2)), "ann", "the disk (of papers) is full")
+    told = explain_name(archive.session, "papers@2")
+    assert told.text.count("the disk (of papers) is full") == 1
+    lines = told.text.splitlines()
+    assert re.fullmatch(
+        r"papers@2/a: It is held by ann since .* UTC \(the disk \(of papers\) is full\), until a person releases it\.",
+        lines[0],
+    )
+    assert re.fullmatch(r"papers@2/b: It is held by ann since [-0-9: ]* UTC, until a person releases it\.", lines[1])
 
 
 def test_a_held_task_waits_for_its_release_and_says_by_whom(archive: AnArchive) -> None:
