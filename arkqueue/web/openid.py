@@ -63,8 +63,12 @@ class NotSignedIn(Refused):
         super().__init__(403, "the sign-in", fault, remedy)
 
 
-class NoRights(NotSignedIn):
-    """The provider has named a person who may see nothing here. The page offers to sign in as another one, as the provider would name this one again."""
+class NobodyHere(NotSignedIn):
+    """The provider has named a person who cannot be signed in. The page offers to sign in as another one, as the provider would name this one again."""
+
+
+class NoRights(NobodyHere):
+    """The person may see nothing here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -438,13 +442,13 @@ def logout_of(openid: OpenId, header: Mapping[str, Any], said: Mapping[str, Any]
 
 
 def person_of(openid: OpenId, claims: Mapping[str, Any]) -> Person:
-    """The person of some claims, with those groups that the configuration names; raises `NotSignedIn`."""
+    """The person of some claims, with those groups that the configuration names; raises `NobodyHere`."""
     subject, person = claims.get("sub"), _claim(claims, openid.person)
     if not isinstance(subject, str) or not 1 <= len(subject) <= 255 or not subject.isprintable():
-        raise NotSignedIn("has no proper sub", "Ask the provider's administrator.")
+        raise NobodyHere("has no proper sub", "Ask the provider's administrator.")
     if not isinstance(person, str) or not person.strip() or len(person) > 200 or not person.isprintable():
         fault = f"names nobody: the provider's claim {openid.person} is missing, empty, longer than 200 characters, or has control characters"
-        raise NotSignedIn(
+        raise NobodyHere(
             fault,
             "The administrator has to let the provider send that claim, request the scope that it is sent for (scopes of [openid]), or name another claim (person).",
         )
@@ -452,7 +456,7 @@ def person_of(openid: OpenId, claims: Mapping[str, Any]) -> Person:
     groups = [groups] if isinstance(groups, str) else groups
     if not isinstance(groups, list) or len(groups) > MOST_GROUPS or not all(isinstance(one, str) for one in groups):
         fault = f"names no groups of {_shown(person)}: the provider's claim {openid.groups} is missing, or is not a list of at most {MOST_GROUPS:,} names"
-        raise NotSignedIn(
+        raise NobodyHere(
             fault,
             "The administrator has to let the provider send that claim, request the scope that it is sent for (scopes of [openid]), or name another claim (groups).",
         )

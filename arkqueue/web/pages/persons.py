@@ -31,7 +31,7 @@ from arkqueue.queue import sign_ins
 from arkqueue.text import one_line
 from arkqueue.web import problems
 from arkqueue.web.hosts import check_host
-from arkqueue.web.openid import RETURN, NoLogout, NoRights, NotSignedIn, Provider
+from arkqueue.web.openid import RETURN, NobodyHere, NoLogout, NoRights, NotSignedIn, Provider
 from arkqueue.web.pages.answer import HEADERS, SIGN_IN, Shown, answer, local, refused_page, to_sign_in
 from arkqueue.web.pages.forms import Form
 from arkqueue.web.pages.visitor import COOKIE, browser_of, keep, rights
@@ -67,7 +67,7 @@ def told(build: Callable[[Request], Awaitable[Response]]) -> Callable[[Request],
         except ArkqueueError as error:
             if problems.of_error(error).status_code < 500:  # else the page logs it
                 log.warning("a sign-in was refused: %s", one_line(str(error), 1000))
-            other = LEAVE if isinstance(error, NoRights) else ""
+            other = LEAVE if isinstance(error, NobodyHere) else ""
             return await run_in_threadpool(refused_page, request, None, error, to_sign_in(_wanted(request)), other)
 
     return endpoint

@@ -209,6 +209,8 @@ def test_an_id_token_that_is_not_for_this_sign_in_signs_nobody_in(visitor: Visit
         return
     assert answer.status_code == 403, answer.text
     assert said in answer.text
+    # The provider would name the same person again.
+    assert ("Sign in as somebody else" in answer.text) == said.startswith("names no")
     assert browser.get("/").status_code == 303
 
 
