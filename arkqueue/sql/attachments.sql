@@ -92,3 +92,8 @@ returning u.folder;
 -- Delete the attachments of purged runs from the table. A task manager that still has the files
 -- removes them, because no row names them.
 delete from upload where run_id = any(%(runs)s);
+
+-- name: with_removed_attachments
+-- Those of some tasks whose run has lost its attachments, because it was deleted. They cannot succeed
+-- any more.
+select t.id from task t join upload u on u.run_id = t.run_id and u.removed_at is not null where t.id = any(%(tasks)s::bigint[]);

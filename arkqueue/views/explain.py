@@ -443,6 +443,9 @@ class _Task:
         from_first = self._from_first_with_scratch()
         if from_first:
             helps = [from_first if command.startswith(again) else command for command in helps]
+        without_attachments = self.session.rows("with_removed_attachments", tasks=[row.id])
+        if without_attachments:
+            helps = [command for command in helps if not command.startswith("arkqueue retry ")]
         commands = [f"arkqueue logs {name}", *helps]
         tasks, behind = self._behind()
         if row.state == State.REJECTED:
@@ -462,6 +465,8 @@ class _Task:
                 " Its scratch folder is gone, so it runs again only together with the first task that uses the folder."
             )
             text += why_forced(from_first)
+        if without_attachments:
+            text += " Its run was deleted meanwhile, which removed the attachments: no retry can succeed."
         if row.end == "lost" and not lost:
             text += " Before a retry, find out why its task manager or container engine ended: the task itself may have used up memory or disk."
             if self._from_start(row):

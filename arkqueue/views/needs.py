@@ -195,7 +195,8 @@ def needs_of(
     failed = [task.id for task in failures if task.state is State.FAILED]
     held = {one.task.id for several in known.held for one in several.shown}
     held |= {task for one in known.together for hold in one.shown for task in hold.firsts}
-    asked = [(block, {"tasks": failed}) for block in ("with_removed_scratch", "lost_once") if failed]
+    unlike = ("with_removed_scratch", "with_removed_attachments", "lost_once")  # a plain retry does not help them
+    asked = [(block, {"tasks": failed}) for block in unlike if failed]
     asked += [("endings_under_way", {"tasks": sorted(held)})] if held else []
     perhaps, *told = session.rows_of(perhaps_outdated(held), *asked)
     endings = {row.id: row.verb for row in told.pop()} if held else {}

@@ -12,11 +12,12 @@ import pytest
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Invalid
 from arkqueue.model import ArchiveId, Attachment, RunId
-from arkqueue.queue import attachments, planning, purge, submissions
+from arkqueue.queue import attachments, deletion, planning, purge, submissions
 from arkqueue.queue.attachments import Begun
 from arkqueue.queue.export import Export
 from arkqueue.views.doctor import examine
 from arkqueue.views.explain import explain
+from arkqueue.views.needs import status
 from arkqueue.views.reasons import Why
 from tests.builders import AnArchive, an_archive
 from tests.db.portions import make_portions_small
@@ -79,6 +80,25 @@ def test_explain_names_the_host_that_is_waited_for(archive: AnArchive, session: 
     reason = explain(session, archive.task("check@2.2")).reasons[0]
     assert reason.kind is Why.NO_SCRATCH
     assert "the attachments of its run are on machine-here" in reason.text
+
+
+def test_no_retry_is_named_after_the_attachments_were_removed(archive: AnArchive, session: Session) -> None:
+    here = Host(session, "here")
+    archive.commit({"check": "on: submission"})
+    run = RunId(archive.submit(sender_id="x", store="here"))
+    here.end(here.claim()["check"].attempt, code=1)
+    task = archive.task("check@2.2")
+    again = "arkqueue retry papers@2.2/check"
+    assert again in explain(session, task).commands
+    deletion.delete_run(session, run, "ann")
+    folders = [row["folder"] for row in archive.sql("select folder from upload")]
+    assert attachments.unneeded(session, folders).folders == {*folders}
+    deletion.undelete_run(session, run, "ann")
+    told = explain(session, task)
+    assert "Its run was deleted meanwhile, which removed the attachments: no retry can succeed." in told.text
+    assert told.commands == ["arkqueue logs papers@2.2/check", "arkqueue skip papers@2.2/check"]
+    (need,) = status(session, None, None, lease=30.0).needs
+    assert need.command == "arkqueue explain papers@2.2/check"
 
 
 def test_a_purge_forgets_them_and_an_export_lists_them(archive: AnArchive, session: Session, tmp_path: Path) -> None:
