@@ -569,6 +569,17 @@ SCROLLING = """[...document.querySelectorAll("main *")].filter((one) => one.scro
 
 
 @pytest.mark.full
+def test_the_states_of_a_long_list_are_below_each_other_on_a_phone(opened: Opened, archive: AnArchive) -> None:
+    archive.commit({"tile": f"foreach: [{', '.join(f'item-{number}' for number in range(120))}]"})
+    archive.fail("tile/item-1@4")
+    archive.run("tile/item-2@4")
+    archive.cancel("tile/item-3@4")
+    page = opened("/papers@4", viewport={"width": 360, "height": 800})
+    expect(page.locator('a[href="/papers@4?list=tile&state=failed"]')).to_contain_text("1 failed")
+    assert page.evaluate(SCROLLING) == []
+
+
+@pytest.mark.full
 def test_long_names_make_no_form_table_or_preview_wider_than_a_phone(opened: Opened, session: Session) -> None:
     name, tasks = f"an-{'archive-' * 9}", [f"{'very-' * 17}long-name-{number}" for number in range(3)]
     archive = an_archive(session, name)
