@@ -5,9 +5,10 @@ from __future__ import annotations
 import codecs
 import re
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Final
 
 from arkqueue.model import Stream
@@ -102,8 +103,8 @@ def coloured(text: str, colour: str) -> tuple[list[tuple[str, str]], str]:
 def _after(colour: str, codes: str) -> str:
     """The class after a code of colours. Codes without a class here change nothing."""
     bold, hue = "bold" in colour, next((word for word in colour.split() if word != "bold"), "")
-    for code in re.split("[;:]", codes):
-        number = int(code or 0) if len(code) < 4 else -1
+    numbers = (int(code or 0) if len(code) < 4 else -1 for code in re.split("[;:]", codes.replace(":2::", ":2:")))
+    for number in numbers:
         if number == 0:
             bold, hue = False, ""
         elif number in (1, 22):
@@ -113,8 +114,27 @@ def _after(colour: str, codes: str) -> str:
         elif number // 10 in (3, 9) and number % 10 < 8:
             hue = f"c{number % 10}"
         elif number in (38, 48):
-            break  # the rest are parts of one colour among millions
+            found = _of_many([*islice(numbers, {5: 1, 2: 3}.get(next(numbers, 0), 0))])
+            hue = found if number == 38 else hue
     return " ".join(filter(None, ("bold" if bold else "", hue)))
+
+
+def _of_many(numbers: Sequence[int]) -> str:
+    """The class of one among 256 colours (its number) or among millions (red, green and blue, from 0
+    to 255): the nearest one of the eight, in which each part is there or not. Greys get none.
+    """
+    match numbers:
+        case [number] if 0 <= number < 16:
+            return f"c{number % 8}"
+        case [number] if 16 <= number < 232:  # a cube with six steps for each part
+            parts = [(number - 16) // 36, (number - 16) // 6 % 6, (number - 16) % 6]
+        case [_, _, _]:
+            parts = [*numbers]
+        case _:
+            return ""
+    if max(parts) - min(parts) <= max(parts) / 4:
+        return ""
+    return f"c{sum(1 << place for place, part in enumerate(parts) if part > (max(parts) + min(parts)) / 2)}"
 
 
 def marked(parts: list[tuple[str, str]], words: str) -> list[tuple[str, str]]:

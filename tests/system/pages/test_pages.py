@@ -541,7 +541,7 @@ def test_a_log_has_its_colours_its_times_and_is_a_file(
     logs.flush([writer])
     page = operator.get("/papers@2/index").text
     assert '<i class="bold c1">red</i> plain <i class="c2">green</i>' in page
-    assert r'<i class="c2">goes on</i> x\x1b[2Jy &lt;b&gt;' in page
+    assert r'<i class="c2">goes on</i> <i class="c1">x\x1b[2Jy &lt;b&gt;</i>' in page
     assert re.search(r"\d\d:\d\d:\d\d err</span> oops", operator.get("/papers@2/index?times=yes").text)
     (address,) = re.findall(r'href="(/-/log/\d+)"', page)
     file = operator.get(address)
