@@ -256,7 +256,9 @@ def test_a_task_without_a_list_is_work_of_its_own_submission(archive: AnArchive)
     found = unhandled_failures(archive.session, ArchiveId(archive.id), archive.branches[""].id, 10)
     assert [one.name for one in found.newest] == ["papers@2.2/batch"]
     told = explain(archive.session, archive.task("batch@2.2"))
-    assert told.commands[1:] == ["arkqueue retry papers@2.2/batch", "arkqueue skip papers@2.2/batch"]
+    assert told.commands[1:] == ["arkqueue retry papers@2.2/batch --force", "arkqueue skip papers@2.2/batch"], (
+        "for its item"
+    )
     assert "Later revisions" not in told.text
     archive.submit('["b"]', sender_id="C", number=2)
     with pytest.raises(Conflict, match=r"papers@2\.3/jobs/a completed"):
