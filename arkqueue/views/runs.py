@@ -32,7 +32,7 @@ from arkqueue.views.tasks import MOST_DEEDS, DeedView, TaskView, deeds, views_of
 MOST_LOOKED_AT = 1000
 """The most runs whose state is computed for one page of a list that is filtered by state."""
 
-NEAREST = 20
+NEAREST = 40
 """For each run of a page, the number of newest runs in which a task's name or words are searched
 first, before all tasks of that name, or all revisions with these words.
 """

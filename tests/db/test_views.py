@@ -509,7 +509,7 @@ def test_the_tasks_of_running_attempts_that_are_not_late_are_not_read(session: S
     assert read() == 1
 
 
-@pytest.fixture(params=[(20, 50), (1, 1)], ids=["newest runs", "older runs"])
+@pytest.fixture(params=[(40, 50), (1, 1)], ids=["newest runs", "older runs"])
 def page_through(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, session: Session) -> PageThrough:
     """Finds runs on the main branch of an archive, page by page."""
     nearest, limit = request.param
