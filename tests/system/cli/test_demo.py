@@ -73,4 +73,4 @@ def test_in_a_terminal_the_demo_serves_its_pages_until_it_is_interrupted(tmp_pat
     os.close(terminal)
     assert os.waitstatus_to_exitcode(status) == 0
     with pytest.raises(httpx.ConnectError):
-        httpx.get(found[1])
+        httpx.get(found[1], timeout=60)

@@ -54,7 +54,7 @@ def visitor(server: ApiServer, session: Session) -> Iterator[Visitors]:
     made: list[httpx.Client] = []
 
     def make(scope: Scope | None = None, *archives: str) -> httpx.Client:
-        browser = httpx.Client(base_url=server.url, timeout=30, **PLAIN)
+        browser = httpx.Client(base_url=server.url, **PLAIN)
         made.append(browser)
         if scope is not None:
             token, _ = a_token(session, scope, *archives)

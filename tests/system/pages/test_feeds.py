@@ -154,7 +154,7 @@ def test_who_is_signed_in_is_told_of_hosts_and_who_is_not_is_told_briefly(
     public = create_app(session, configuration.model_copy(update={"public": ("papers",)}))
     server = run_api(public, "127.0.0.1", 0)
     try:
-        with httpx.Client(base_url=server.url, timeout=60, **PLAIN) as anybody:
+        with httpx.Client(base_url=server.url, **PLAIN) as anybody:
             page = anybody.get("/papers@2/a")
             assert "is ready, but no host can start it for now." in page.text
             for answer in (page, anybody.get("/papers@2/a?format=json"), anybody.get("/papers"), anybody.get("/")):
@@ -177,7 +177,7 @@ def test_everybody_sees_what_is_public_and_nothing_else(
         create_app(session, configuration.model_copy(update={"public": ("papers", "nothing")})), "127.0.0.1", 0
     )
     try:
-        with httpx.Client(base_url=server.url, timeout=60, **PLAIN) as anybody:
+        with httpx.Client(base_url=server.url, **PLAIN) as anybody:
             for page in (
                 "/",
                 "/papers",
@@ -228,7 +228,7 @@ def test_everybody_sees_that_a_public_archive_is_not_read_and_nothing_of_the_ser
     assert "/srv/cellar" in reader.get("/papers").text
     server = run_api(create_app(session, configuration.model_copy(update={"public": ("papers",)})), "127.0.0.1", 0)
     try:
-        with httpx.Client(base_url=server.url, timeout=60, **PLAIN) as anybody:
+        with httpx.Client(base_url=server.url, **PLAIN) as anybody:
             for page in ("/", "/papers", "/papers@2", "/papers@2/a", "/-/search?q=a", "/-/locks", "/-/schedules"):
                 for answer in (anybody.get(page), anybody.get(page, headers={"accept": "application/json"})):
                     assert answer.status_code == 200, page
@@ -250,7 +250,7 @@ def test_documents_for_everybody_name_no_settings_and_no_process(
     assert reader.get("/papers", params=asked).json()["archive"]["settings"]
     server = run_api(create_app(session, configuration.model_copy(update={"public": ("papers",)})), "127.0.0.1", 0)
     try:
-        with httpx.Client(base_url=server.url, timeout=60, **PLAIN) as anybody:
+        with httpx.Client(base_url=server.url, **PLAIN) as anybody:
             document = anybody.get("/papers@2/a", params=asked).json()
             for attempt in (document["attempt"], *document["task"]["history"]):
                 assert attempt["end"] == "exited"

@@ -214,7 +214,7 @@ def test_a_page_that_does_not_read_is_dropped_and_holds_up_no_other(
         cookies = "; ".join(f"{name}={value}" for name, value in visitor(Scope.READ).cookies.items())
         with (
             socket.socket() as silent,
-            httpx.Client(base_url=own.url, headers={"cookie": cookies}, timeout=60, **PLAIN) as reader,
+            httpx.Client(base_url=own.url, headers={"cookie": cookies}, **PLAIN) as reader,
         ):
             silent.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
             silent.connect((own.host, own.port))

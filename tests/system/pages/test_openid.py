@@ -261,7 +261,7 @@ def test_two_answers_at_once_sign_in_once(visitor: Visitors, provider: OpenIdPro
     found: list[int] = []
 
     def answer() -> None:
-        with httpx.Client(base_url=server.url, cookies=browser.cookies, timeout=60, **PLAIN) as other:
+        with httpx.Client(base_url=server.url, cookies=browser.cookies, **PLAIN) as other:
             found.append(other.get(location).status_code)
 
     threads = [threading.Thread(target=answer) for _ in range(4)]
@@ -556,9 +556,7 @@ def test_doctor_says_what_can_never_work(server: ApiServer, session: Session, pr
     _, secret = a_token(session, Scope.ADMIN)
 
     def found() -> dict[str, str]:
-        answer = httpx.get(
-            f"{server.url}/api/v1/doctor", headers={"authorization": f"Bearer {secret}"}, timeout=60, **PLAIN
-        )
+        answer = httpx.get(f"{server.url}/api/v1/doctor", headers={"authorization": f"Bearer {secret}"}, **PLAIN)
         return {one["what"]: one["remedy"] for one in answer.json()["findings"]}
 
     assert found() == {}

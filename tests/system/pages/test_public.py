@@ -50,7 +50,7 @@ def archive(session: Session) -> AnArchive:
 def anybody(session: Session, configuration: Configuration, no_queue_manager: None) -> Iterator[httpx.Client]:  # noqa: ARG001  it sets
     """A browser that is not signed in, at a server on which the archive is public."""
     server = run_api(create_app(session, configuration.model_copy(update={"public": ("papers",)})), "127.0.0.1", 0)
-    with httpx.Client(base_url=server.url, timeout=60, **PLAIN) as browser:
+    with httpx.Client(base_url=server.url, **PLAIN) as browser:
         yield browser
     server.close()
 

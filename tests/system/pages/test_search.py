@@ -191,7 +191,7 @@ def test_who_has_just_committed_sees_their_revisions_and_what_failed(
     token, _ = tokens.create(
         session, name="ann", scope=Scope.APPROVE, archives=["papers"], authors=["Ann Lee <ann@example.org>"], by="test"
     )
-    with httpx.Client(base_url=server.url) as ann:
+    with httpx.Client(base_url=server.url, timeout=60) as ann:
         ann.get("/-/sign-in", params={"code": sign_ins.code(session, token)})
         page = ann.get("/-/mine")
         assert 'href="/-/mine"' in ann.get("/").text

@@ -90,7 +90,7 @@ def test_a_command_prints_a_link_with_the_rights_of_its_token(
     an_archive(session, "papers")
     an_archive(session, "secret")
     _, secret = a_token(session, Scope.READ, "papers")
-    made = httpx.post(f"{server.url}/api/v1/sign-in-links", headers={"authorization": f"Bearer {secret}"})
+    made = httpx.post(f"{server.url}/api/v1/sign-in-links", headers={"authorization": f"Bearer {secret}"}, **PLAIN)
     browser = visitor()
     browser.get(made.json()["path"])
     assert "papers" in browser.get("/").text
@@ -122,7 +122,7 @@ def test_behind_a_proxy_with_tls_the_cookie_is_for_https_alone_and_links_begin_w
     server = run_api(create_app(session, public), "127.0.0.1", 0)
     try:
         for host, is_secure in (("queue.example.org", True), ("127.0.0.1", False)):
-            with httpx.Client(base_url=server.url, headers={"host": host}, timeout=30, **PLAIN) as browser:
+            with httpx.Client(base_url=server.url, headers={"host": host}, **PLAIN) as browser:
                 signed_in = browser.post("/-/sign-in", data={"token": secret})
                 assert ("Secure" in signed_in.headers["set-cookie"]) == is_secure
                 cookie = signed_in.headers["set-cookie"].partition(";")[0]

@@ -253,7 +253,7 @@ def test_a_large_form_is_refused_where_the_disk_has_no_room_for_it(
 ) -> None:
     server = run_api(create_app(session, configuration.model_copy(update={"min_free": 1 << 60})), "127.0.0.1", 0)
     try:
-        with httpx.Client(base_url=server.url, cookies=visitor(Scope.OPERATE).cookies, timeout=30, **PLAIN) as browser:
+        with httpx.Client(base_url=server.url, cookies=visitor(Scope.OPERATE).cookies, **PLAIN) as browser:
             refused = attach(browser, ("scan.tif", b"x" * (2 << 20)))
             assert refused.status_code == 507
             assert "do not fit on the disk" in refused.text

@@ -15,9 +15,10 @@ from arkqueue.queue.tokens import Scope
 from arkqueue.web import ApiServer, create_app, run_api
 
 Client = Callable[..., httpx.Client]
-PLAIN = {"trust_env": False, "verify": False}
+PLAIN = {"trust_env": False, "verify": False, "timeout": 600}
 """Options for requests to a server on the loopback interface without TLS. Loading the system's
-certificate authorities takes longer than most requests.
+certificate authorities takes longer than most requests. The first page of the API's documentation
+takes seconds on a busy machine, and httpx would wait for five.
 """
 
 
@@ -44,7 +45,7 @@ def client(server: ApiServer, session: Session) -> Iterator[Client]:
             name = f"{scope} test"
             _, secret = tokens.create(session, name=name, scope=scope, archives=archives or None, by="test")
             headers["Authorization"] = f"Bearer {secret}"
-        made.append(httpx.Client(base_url=f"{server.url}/api/v1", headers=headers, timeout=30, **PLAIN))
+        made.append(httpx.Client(base_url=f"{server.url}/api/v1", headers=headers, **PLAIN))
         return made[-1]
 
     yield make

@@ -307,7 +307,7 @@ def test_another_server_goes_on_with_what_one_has_begun(
     monkeypatch.setattr(uploads, "PATIENCE", -1.0)
     other = run_api(create_app(session, configuration), "127.0.0.1", 0)
     try:
-        with httpx.Client(base_url=f"{other.url}/api/v1", headers=operator.headers, timeout=30, **PLAIN) as there:
+        with httpx.Client(base_url=f"{other.url}/api/v1", headers=operator.headers, **PLAIN) as there:
             answer = send(there, part(begun), len(data) - 1, b"y")
             assert (answer.status_code, answer.headers["Upload-Offset"]) == (202, str(len(data)))
             assert send(there, part(begun), len(data), b"").status_code == 202

@@ -73,7 +73,7 @@ def test_requests_that_wait_for_one_archive_hold_up_nothing_else(
     path = f"{operator.base_url}tasks/{papers.task('b@2')}/cancel"
 
     def cancel() -> httpx.Response:
-        return httpx.post(path, headers=operator.headers, timeout=600, **PLAIN)
+        return httpx.post(path, headers=operator.headers, **PLAIN)
 
     with locked(papers, second_connection):
         requests = Requests(cancel, REQUESTS)
@@ -108,7 +108,7 @@ def test_a_few_archives_that_are_locked_leave_connections_for_others(
         holder.execute("begin")
         holder.execute("select from archive where id = %s for no key update", [archive.id])
     asked = iter(paths)
-    requests = Requests(lambda: httpx.post(next(asked), headers=operator.headers, timeout=600, **PLAIN), len(paths))
+    requests = Requests(lambda: httpx.post(next(asked), headers=operator.headers, **PLAIN), len(paths))
     eventually(lambda: waiting_for_locks(session) == len(paths))
     assert operator.get("/runs").status_code == 200
     assert requests.answers == []

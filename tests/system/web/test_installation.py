@@ -103,7 +103,7 @@ def test_body_is_not_judged_for_who_has_no_token(client: Client, operator: httpx
 
 
 def test_answers_and_errors_are_in_the_description(server: ApiServer) -> None:
-    calls = httpx.get(f"{server.url}/openapi.json", timeout=30, **PLAIN).json()["paths"]
+    calls = httpx.get(f"{server.url}/openapi.json", **PLAIN).json()["paths"]
     (answer,) = calls["/api/v1/runs/{id}"]["get"]["responses"]["200"]["content"].values()
     assert answer["schema"] == {"$ref": "#/components/schemas/RunDetail"}
     for path, methods in calls.items():
@@ -309,7 +309,7 @@ def test_database_that_is_away_is_told_and_waited_for(
         server = run_api(create_app(session, configuration), "127.0.0.1", 0)
         try:
             headers = {"Authorization": f"Bearer {secret}"}
-            with httpx.Client(base_url=f"{server.url}/api/v1", headers=headers, timeout=60, **PLAIN) as client:
+            with httpx.Client(base_url=f"{server.url}/api/v1", headers=headers, **PLAIN) as client:
                 assert client.get("/runs").status_code == 200
                 postgres.stop()
                 answer = client.get("/runs")

@@ -144,7 +144,7 @@ def test_many_followers_hold_no_thread(reader: httpx.Client, writing: Writing) -
         headers = {"Authorization": reader.headers["Authorization"], "Accept": "text/event-stream"}
         url = str(reader.base_url).rstrip("/") + writing.path
         try:
-            with httpx.stream("GET", url, headers=headers, timeout=60, **PLAIN) as answer:
+            with httpx.stream("GET", url, headers=headers, **PLAIN) as answer:
                 said = events(answer.iter_lines())
                 assert next(said)[0] == "log"
                 opened.release()

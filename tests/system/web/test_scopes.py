@@ -199,7 +199,7 @@ def everything(secret: AnArchive) -> list[Any]:
 
 
 def test_every_call_has_its_scopes_here(server: ApiServer) -> None:
-    paths = httpx.get(f"{server.url}/openapi.json", timeout=30, **PLAIN).json()["paths"]
+    paths = httpx.get(f"{server.url}/openapi.json", **PLAIN).json()["paths"]
     told = {f"{method.upper()} {path.removeprefix('/api/v1')}" for path, found in paths.items() for method in found}
     assert told == CALLS.keys()
 
