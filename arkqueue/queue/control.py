@@ -237,23 +237,34 @@ def _why_not_skipped(graph: Graph, row: Any) -> Conflict | None:
 def skip_until(
     session: Session, archive: int, branch: int, name: str, until: int, by: str, approver: Approver | None = None
 ) -> Done:
-    """Waive every failure of a task up to a revision. Guarded tasks on which ``approver`` may not
-    act are refused, such as those of revisions of which the approver is the author.
+    """Waive every failure of a task up to a revision, a limited number in each transaction. Guarded
+    tasks on which ``approver`` may not act are refused, such as those of revisions of which the
+    approver is the author.
     """
+    left: list[int] = []
 
-    def work(graph: Graph) -> Done:
-        found = graph.ids("to_waive", branch=branch, name=name, until=until)
-        refused = refusals(graph, found, approver)
+    def act(graph: Graph, tasks: Sequence[int]) -> Done:
+        refused = refusals(graph, tasks, approver)
         kept = {one.task for one in refused}
-        tasks = [task for task in found if task not in kept]
-        if tasks:
-            _waive(graph, graph.rows("lock_tasks", tasks=tasks), by)
+        rows = [row for row in graph.rows("lock_tasks", tasks=list(tasks)) if row.id not in kept]
+        # Since the first transaction, somebody else may have retried or waived some.
+        rows = [row for row in rows if row.state in (State.FAILED, State.REJECTED) and not row.waived]
+        if rows:
+            _waive(graph, rows, by)
             refuse_to_let_go_on(graph, archive)
+        return Done([row.id for row in rows], refused=refused)
+
+    def begin(graph: Graph) -> Done:
+        left[:] = graph.ids("to_waive", branch=branch, name=name, until=until)
+        first = act(graph, left[:MOST_TASKS])
+        if first.tasks or left[MOST_TASKS:]:
             note = f"{name} until {until}"
             graph.do("remember", by=by, verb="skip", archive=archive, run=None, task=None, note=note)
-        return Done(tasks, refused=refused)
+        return first
 
-    return change(session, [archive], work).unless_refused()
+    done = change(session, [archive], begin)
+    in_portions(session, archive, done, left[MOST_TASKS:], act)
+    return done.unless_refused()
 
 
 def prioritize(session: Session, task: TaskId, priority: int, by: str) -> None:

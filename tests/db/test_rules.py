@@ -660,16 +660,24 @@ def test_skip_of_a_waiting_task_decides_that_it_will_not_run(archive: AnArchive)
     assert archive.states() == {"a@2": "completed", "b@2": "skipped", "a@3": "completed", "b@3": "completed"}
 
 
-def test_skip_until_waives_many(archive: AnArchive) -> None:
+@pytest.mark.parametrize(("most", "pauses"), [(1000, 0), (1, 2)])
+def test_skip_until_waives_many(archive: AnArchive, monkeypatch: pytest.MonkeyPatch, most: int, pauses: int) -> None:
+    """At most a limited number in each transaction, so that other work of the archive gets its turn."""
+    between: list[None] = []
+    monkeypatch.setattr(control, "give_way", lambda: between.append(None))
+    for module in ("control", "done"):
+        monkeypatch.setattr(f"arkqueue.queue.{module}.MOST_TASKS", most)
     tasks = {"a": "", "b": "depends: [{task: 'PREV:a'}]"}
-    for _ in range(4):
+    for _ in range(5):
         archive.commit(tasks)
     archive.fail("a@2", "a@3", "a@4", "a@5")
     branch = archive.branches[""].id
-    assert len(control.skip_until(archive.session, archive.id, branch, "a", 3, "ann").tasks) == 2
+    assert len(control.skip_until(archive.session, archive.id, branch, "a", 4, "ann").tasks) == 3
     assert {k: v for k, v in archive.states().items() if k[0] == "b"} == {
-        "b@2": "running", "b@3": "ready", "b@4": "ready", "b@5": "waiting"
+        "b@2": "running", "b@3": "ready", "b@4": "ready", "b@5": "ready", "b@6": "waiting"
     }  # fmt: skip
+    assert len(between) == pauses
+    assert archive.sql("select note from deed where verb = 'skip'") == [{"note": "a until 4"}]
 
 
 def test_a_deleted_run_does_not_block(archive: AnArchive) -> None:
