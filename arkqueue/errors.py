@@ -31,6 +31,11 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 
+NO_CALL, NO_FIELD = "there is nothing here", "is not known here"
+"""The faults of a request with a call or a field that the server does not know. The command line
+tells by them that the server has another version.
+"""
+
 
 class ArkqueueError(Exception):
     """An error about which a person can do something. ``thing``: the thing that is at fault.

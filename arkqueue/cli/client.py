@@ -21,7 +21,7 @@ from typing import IO, Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from arkqueue.config import Configuration
-from arkqueue.errors import ArkqueueError, ConfigurationError, Forbidden, Invalid, NotFound
+from arkqueue.errors import NO_CALL, NO_FIELD, ArkqueueError, ConfigurationError, Forbidden, Invalid, NotFound
 from arkqueue.runtime.address import URL_FILE, is_served
 
 TOKEN_FILE = "token"
@@ -31,11 +31,6 @@ PATIENCE = 120.0
 """The seconds to wait for an answer, for which the server may have to read a repository."""
 PATIENCE_FOR_PAYLOADS = 300.0
 """The seconds to wait for the answer to a submission. Checking a long one takes minutes."""
-
-NO_CALL, NO_FIELD = "there is nothing here", "is not known here"
-"""The faults that a server of another version finds in a request with a call or a field that it does
-not know.
-"""
 
 
 class Unreachable(ArkqueueError):

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
+from arkqueue.errors import NO_FIELD
 from arkqueue.model import LEAST_MEMORY, LONGEST_DURATION, MOST_PIDS
 
 MOST_SLOTS = 10_000
@@ -20,7 +21,7 @@ _SIZES = {"b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 
 PLAIN_WORDS = {
     "missing": "is missing",
-    "extra_forbidden": "is not known here",
+    "extra_forbidden": NO_FIELD,
     "string_type": "must be a text; put it in quotes",
     "path_type": "must be a path; put it in quotes",
     "int_type": "must be a whole number",

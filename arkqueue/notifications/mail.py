@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 GOODBYE = 2.0
 """The most seconds for closing a connection after the server has the mail."""
+NOBODY = "the author of the commit"
+"""Stands for the address of an author who has none."""
+NOT_ALLOWED = "is not an address that [mail] recipients of arkqueue.toml allows"
 
 
 def why_not(configuration: Configuration, message: Message) -> str:
@@ -39,13 +42,13 @@ def why_not(configuration: Configuration, message: Message) -> str:
     is somebody else. Anybody may commit, so an author without an allowed address is no fault.
     """
     to = address_of(message.author)
-    if (
-        message.delivery.receiver != AUTHOR
-        or configuration.mail is None
-        or matches(configuration.mail.recipients, to.lower())
-    ):
+    if message.delivery.receiver != AUTHOR or configuration.mail is None or _is_allowed(configuration.mail, to):
         return ""
-    return f"{to or 'the author of the commit'}: is not an address that [mail] recipients of arkqueue.toml allows"
+    return f"{to or NOBODY}: {NOT_ALLOWED}"
+
+
+def _is_allowed(mail: Mail, to: str) -> bool:
+    return is_mail_address(to) and matches(mail.recipients, to.lower())
 
 
 def send(configuration: Configuration, message: Message) -> None:
@@ -55,11 +58,8 @@ def send(configuration: Configuration, message: Message) -> None:
     to = message.delivery.receiver
     if to == AUTHOR:
         to = address_of(message.author)
-    if not is_mail_address(to) or not matches(mail.recipients, to.lower()):
-        fault = "is not an address that [mail] recipients of arkqueue.toml allows"
-        raise ConfigurationError(
-            to or "the author of the commit", fault, "Add a glob for it there, or name another receiver."
-        )
+    if not _is_allowed(mail, to):
+        raise ConfigurationError(to or NOBODY, NOT_ALLOWED, "Add a glob for it there, or name another receiver.")
     password = (
         read_key(mail.password_file, "the password for mail").decode("utf-8", "replace") if mail.password_file else None
     )

@@ -94,6 +94,5 @@ returning u.folder;
 delete from upload where run_id = any(%(runs)s);
 
 -- name: with_removed_attachments
--- Those of some tasks whose run has lost its attachments, because it was deleted. They cannot succeed
--- any more.
+-- Of some tasks, those of a run whose attachments a deletion has removed: no retry of them can succeed.
 select t.id from task t join upload u on u.run_id = t.run_id and u.removed_at is not null where t.id = any(%(tasks)s::bigint[]);

@@ -198,7 +198,7 @@ order by run.id desc limit %(limit)s;
 words_of(r.author, r.message) @@ to_tsquery('simple', %(words)s)
 and (%(author)s::text is null or words_of(r.author, '') @@ to_tsquery('simple', %(author)s))
 
--- part: is_of_words
+-- part: run_has_words
 -- Whether the revision of a run has the words. `offset` keeps the planner from reading all revisions
 -- of the installation that have them, which are many for a frequent author.
 (%(words)s::text is null or exists (select from revision r where r.id = run.revision_id and {part has_words} offset 0))
@@ -219,7 +219,7 @@ with newest as materialized (
     {part newest_runs}
 ), near as materialized (
     select run.id from newest run
-    where run.branch_id = %(branch)s and run.deleted_at is null and run.backfill_id is null and {part is_of_words}
+    where run.branch_id = %(branch)s and run.deleted_at is null and run.backfill_id is null and {part run_has_words}
     order by run.id desc limit %(limit)s
 ), named as materialized (
     select r.id, r.number from revision r
@@ -246,7 +246,7 @@ with newest as materialized (
     cross join lateral (
         select from task t where t.branch_id = %(branch)s and t.name = %(task)s and t.number = run.number and t.run = run.run
            and not t.deleted and (%(state)s::task_state is null or t.state = %(state)s) limit 1) t
-    where run.branch_id = %(branch)s and run.deleted_at is null and run.backfill_id is null and {part is_of_words}
+    where run.branch_id = %(branch)s and run.deleted_at is null and run.backfill_id is null and {part run_has_words}
     order by run.id desc limit %(limit)s
 ), named as materialized (
     select distinct t.run_id from task t
@@ -259,7 +259,7 @@ with newest as materialized (
         select run.id, run.revision_id from run
         where run.id = named.run_id and run.deleted_at is null and run.backfill_id is null offset 0) run
     where run.id < (select min(id) from newest)
-      and {part is_of_words}
+      and {part run_has_words}
     order by run.id desc limit %(limit)s
 )
 select id from (select id from near union all select id from far) found order by id desc limit %(limit)s;
@@ -1364,7 +1364,7 @@ where run.id in (
       select run_id from {part unhandled} where branch_id = %(branch)s and (%(task)s::text is null or name = %(task)s)
       union select %(faulty)s::bigint)
   and run.id < coalesce(%(before)s::bigint, 9223372036854775807)
-  and {part is_of_words}
+  and {part run_has_words}
 order by run.id desc limit %(limit)s;
 
 -- name: notes_of_failures

@@ -378,9 +378,9 @@ class _Task:
         return {State(row.state): row.n for row in rows}
 
     def _timely(self, row: Any, commands: list[str]) -> list[str]:
-        """The commands for a task, such that they are accepted: a retry needs --force if later
-        revisions have gone on (design 5.19), and --from-start if it may repeat what a lost command
-        has done. A waiver as completed needs --force if it lets outdated tasks go on.
+        """The commands for a task with the options without which the queue refuses them. A retry needs
+        --force if later revisions have gone on (design 5.19), and --from-start if the lost command may
+        have acted already. A waiver as completed needs --force if outdated tasks would go on.
         """
         again, waive = f"arkqueue retry {task_name(row)}", f"arkqueue skip {task_name(row)} --as-completed"
         late = waive in commands and come_back_late(self.session, row)

@@ -173,7 +173,7 @@ def of_framework(request: Request, error: HTTPException, remedy: str) -> Refused
     """An error of the framework, such as an address that nothing answers. ``remedy``: the remedy for
     a wrong address.
     """
-    faults = {404: "there is nothing here", 405: f"{request.method} is not possible here"}
+    faults = {404: errors.NO_CALL, 405: f"{request.method} is not possible here"}
     if fault := faults.get(error.status_code):
         refused = Refused(error.status_code, request.url.path, fault, remedy)
     else:

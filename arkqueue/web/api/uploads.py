@@ -363,8 +363,8 @@ async def continue_attachment(
 
 
 async def receive(request: Request, uploads: Uploads, part: Part, place: _Place) -> None:
-    """Append the bytes that arrive to a file, up to its end or to the end of the connection. Of a piece
-    that is longer than the rest of the file, nothing is kept.
+    """Append the bytes that arrive to a file, up to its end or to the end of the connection. A piece
+    that is longer than the rest of the file is removed as a whole.
     """
     stream, pending, waiting = request.stream(), list[bytes](), 0
     try:

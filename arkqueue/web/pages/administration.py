@@ -15,7 +15,7 @@ from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.errors import Invalid
 from arkqueue.names import branch_name, page_path
 from arkqueue.queue.tokens import Scope
-from arkqueue.views.archives import ArchiveView, ScheduleView, removal_of, scheduled
+from arkqueue.views.archives import ArchiveView, ScheduleView, scheduled
 from arkqueue.views.archives import archive as show_archive
 from arkqueue.views.audit import audit_log
 from arkqueue.views.installation import TaskManagerView, pause_of_all, running_now, task_managers
@@ -25,6 +25,7 @@ from arkqueue.web.access import admit
 from arkqueue.web.api.administration import list_tokens
 from arkqueue.web.api.archives import HOST, Settings
 from arkqueue.web.pages.answer import Shown, asked
+from arkqueue.web.pages.archive import removal_shown
 from arkqueue.web.pages.forms import Form
 from arkqueue.web.pages.visitor import SignInNeeded, Visitor
 
@@ -190,9 +191,7 @@ def settings_page(visitor: Visitor, request: Request) -> Shown:
     caller = visitor.caller
     view = show_archive(caller.session, caller.archive(request.path_params["name"]))
     shown = shown_settings(view, opened=asked(request, "open"))
-    removal = removal_of(caller.session, view.id)
-    actor = visitor if removal is None else visitor.looking
-    return Shown(shown.template, {**shown.names, "_removal": removal, "_actor": actor})
+    return Shown(shown.template, {**shown.names, **removal_shown(visitor, view)})
 
 
 def shown_settings(view: ArchiveView, goes: Any = None, sent: Form | None = None, opened: str = "") -> Shown:

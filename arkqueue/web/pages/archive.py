@@ -160,7 +160,7 @@ def _branch_shown(
     lines = [Line(None, [row]) for row in grid.rows] if wanted.address else _lines(request, grid.rows, needing)
     return {
         "archive": view,
-        **_removal(visitor, view),
+        **removal_shown(visitor, view),
         "_refused": refused_in_grid(visitor, view, grid.rows),
         "address": branch_name(name, named),
         "branch": named or next((b.name for b in view.branches if b.main), ""),
@@ -313,7 +313,7 @@ def _rare(visitor: Visitor, view: views.ArchiveView, failures: int) -> list[tupl
     return [one for one, is_possible in can.items() if is_possible]
 
 
-def _removal(visitor: Visitor, view: views.ArchiveView) -> dict[str, object]:
+def removal_shown(visitor: Visitor, view: views.ArchiveView) -> dict[str, object]:
     """The removal of an archive, and the visitor, who has no buttons if it was removed."""
     removal = views.removal_of(visitor.caller.session, view.id)
     return {"_removal": removal, "_actor": visitor.looking if removal else visitor}
@@ -342,7 +342,7 @@ def _words(coming: Coming) -> dict[int, str]:
 def _nothing_yet(visitor: Visitor, view: views.ArchiveView) -> dict[str, object]:
     nothing: dict[str, object] = {
         "archive": view,
-        **_removal(visitor, view),
+        **removal_shown(visitor, view),
         "_refused": OfGrid(),
         "address": view.name,
         "branch": "",

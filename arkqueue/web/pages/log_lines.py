@@ -103,6 +103,7 @@ def coloured(text: str, colour: str) -> tuple[list[tuple[str, str]], str]:
 def _after(colour: str, codes: str) -> str:
     """The class after a code of colours. Codes without a class here change nothing."""
     bold, hue = "bold" in colour, next((word for word in colour.split() if word != "bold"), "")
+    # ISO 8613-6 has an empty place for a colour space before the three parts of a colour.
     numbers = (int(code or 0) if len(code) < 4 else -1 for code in re.split("[;:]", codes.replace(":2::", ":2:")))
     for number in numbers:
         if number == 0:
@@ -114,6 +115,7 @@ def _after(colour: str, codes: str) -> str:
         elif number // 10 in (3, 9) and number % 10 < 8:
             hue = f"c{number % 10}"
         elif number in (38, 48):
+            # After 5 follows the number of a colour, after 2 its three parts.
             found = _of_many([*islice(numbers, {5: 1, 2: 3}.get(next(numbers, 0), 0))])
             hue = found if number == 38 else hue
     return " ".join(filter(None, ("bold" if bold else "", hue)))
