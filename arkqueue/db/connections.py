@@ -343,7 +343,8 @@ class Database:
 @dataclass(slots=True)
 class Begun:
     """A transaction that has begun. ``answers``: the results of its first statements. ``last``:
-    statements that share a round trip with its commit; nobody waits for their results.
+    statements that share a round trip with its commit; nobody waits for their results
+    (``Call.then`` gets them).
     """
 
     answers: Sequence[Answer]

@@ -16,7 +16,7 @@ import itertools
 import select
 import weakref
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, NamedTuple
@@ -42,11 +42,14 @@ it would forget each statement before its next use.
 
 
 class Call(NamedTuple):
-    """A statement with its values. ``binary``: its rows come in PostgreSQL's binary form."""
+    """A statement with its values. ``binary``: its rows come in PostgreSQL's binary form. ``then``:
+    called with the answer, after the whole round trip has succeeded.
+    """
 
     text: bytes
     values: Sequence[Any] = ()
     binary: bool = False
+    then: Callable[[Answer], None] | None = None
 
 
 class _BoundedTime(TimestamptzLoader):
@@ -184,7 +187,11 @@ def run(connection: psycopg.Connection[Any], calls: Sequence[Call]) -> list[Answ
     for result in results:
         if result.status == ExecStatus.FATAL_ERROR:
             raise error_from_result(result)
-    return [Answer(results[number], transformer) for number in places]
+    answers = [Answer(results[number], transformer) for number in places]
+    for one, answer in zip(calls, answers, strict=True):
+        if one.then is not None:
+            one.then(answer)
+    return answers
 
 
 def _received(pg: PGconn) -> list[PGresult]:

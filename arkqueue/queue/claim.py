@@ -22,6 +22,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from arkqueue.db import Connection
+from arkqueue.db.pipelines import Answer
 from arkqueue.db.session import Session, answers, execute, rows
 from arkqueue.model import (
     Adopted,
@@ -37,6 +38,7 @@ from arkqueue.model import (
     Stream,
     TaskId,
 )
+from arkqueue.queue.graph import Graph
 
 LEASE = 90.0
 """Seconds for which an attempt belongs to its task manager after a claim or a renewal."""
@@ -233,6 +235,13 @@ class Request:
     labels: Collection[str] = ()
     store: str | None = None
 
+    def parameters(self, process: str) -> dict[str, Any]:
+        return parameters(process, self.host, self.slots, self.lease, self.pools, self.turns, self.labels, self.store)
+
+
+Claiming = Callable[[], tuple[list[Claim], bool]]
+"""Returns the claimed tasks, and whether more may be ready, once the transaction has committed."""
+
 
 def claim_within(connection: Connection, process: str, request: Request) -> tuple[list[Claim], bool]:
     """Claim inside a transaction, with one statement that sees the tasks which the transaction made
@@ -240,24 +249,43 @@ def claim_within(connection: Connection, process: str, request: Request) -> tupl
 
     The statement waits for no lock, so the transaction may hold archives locked.
     """
-    one = request
-    asked = parameters(process, one.host, one.slots, one.lease, one.pools, one.turns, one.labels, one.store)
-    return _claimed(_rows(partial(answers, connection), asked), one.turns)
+    return _claimed(_rows(partial(answers, connection), request.parameters(process)), request.turns)
+
+
+def claim_last(graph: Graph, process: str, request: Request, *, in_tiers: bool) -> Claiming:
+    """Like `claim_within`, but the claim shares a round trip with the commit of the transaction,
+    unless an archive with ready tasks has a tier or a limit (``in_tiers``). The claims are known
+    after the commit.
+    """
+    if in_tiers:
+        claimed = claim_within(graph.conn, process, request)
+        return lambda: claimed
+    asked, found = request.parameters(process), list[Answer]()
+    if asked["labels"]:
+        _name_pools(partial(answers, graph.conn), asked)
+    graph.later(("claim", asked), then=found.append)
+    return lambda: _claimed(found[-1].rows(), request.turns)
 
 
 def _rows(run: Callable[..., list[list[Any]]], asked: dict[str, Any]) -> list[Any]:
     """The rows of a claim. The statement without tiers and limits costs PostgreSQL a third less, so
-    the other one runs only if the first finds nothing and an archive has a tier or a limit. Neither
-    statement evaluates labels: for a task manager with labels, an earlier query finds the pools
-    whose labels it has. ``run``: runs blocks in one round trip.
+    the other one runs only if the first finds nothing and an archive has a tier or a limit.
+    ``run``: runs blocks in one round trip.
     """
-    if labels := asked.pop("labels"):
-        (labeled,) = run(("labeled_pools", {"pools": asked["pools"], "labels": labels}))
-        asked["pools"] += [row.pool for row in labeled]
+    if asked["labels"]:
+        _name_pools(run, asked)
     found, in_tiers = run(("claim", asked), ("any_in_tiers", {}))
     if not found and in_tiers:
         (found,) = run(("claim_in_tiers", asked))
     return found
+
+
+def _name_pools(run: Callable[..., list[list[Any]]], asked: dict[str, Any]) -> None:
+    """Add the pools whose labels the task manager has: the statements of a claim evaluate no
+    labels.
+    """
+    (labeled,) = run(("labeled_pools", {"pools": asked["pools"], "labels": asked["labels"]}))
+    asked["pools"] += [row.pool for row in labeled]
 
 
 def _claimed(found: Sequence[Any], turns: Turns) -> tuple[list[Claim], bool]:

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from arkqueue.db.session import Session
+from arkqueue.db.pipelines import Answer
+from arkqueue.db.session import Block, Session
 from arkqueue.errors import Conflict, DatabaseUnavailable
 from arkqueue.model import (
     ASSUMED_GONE,
@@ -35,7 +36,7 @@ from arkqueue.model import (
     as_retry_after,
 )
 from arkqueue.queue.changes import TOO_LONG, change_in_turn
-from arkqueue.queue.claim import LEASE, Request, claim_within
+from arkqueue.queue.claim import LEASE, Claiming, Request, claim_last
 from arkqueue.queue.graph import Graph
 from arkqueue.queue.limits import return_slots
 from arkqueue.queue.reports import close
@@ -91,11 +92,16 @@ def finish_and_claim(
     def judge(row: Any, outcome: Outcome) -> Receipt:
         return _receipt(row, outcome, process)
 
-    def claim(graph: Graph) -> tuple[list[Claim], bool]:
-        claims, is_more = claim_within(graph.conn, process, request)
-        graph.ready.difference_update(claimed.task for claimed in claims)
-        graph.touched.update(claimed.archive.id for claimed in claims)
-        return claims, is_more
+    def claim(graph: Graph, in_tiers: bool) -> Claiming:
+        claims = claim_last(graph, process, request, in_tiers=in_tiers)
+
+        def committed() -> tuple[list[Claim], bool]:
+            found, is_more = claims()
+            graph.ready.difference_update(claimed.task for claimed in found)
+            graph.touched.update(claimed.archive.id for claimed in found)
+            return found, is_more
+
+        return committed
 
     return _end(session, outcomes, judge, patience, claim)
 
@@ -203,9 +209,9 @@ def _end(
     outcomes: Sequence[Outcome],
     judge: Callable[[Any, Outcome], Receipt],
     patience: float,
-    claim: Callable[[Graph], tuple[list[Claim], bool]] | None = None,
+    claim: Callable[[Graph, bool], Claiming] | None = None,
 ) -> Finished:
-    """``claim``: run once, at the end of the first transaction."""
+    """``claim``: run once, at the end of the first transaction; its result is called after the commit."""
     if not outcomes:
         return Finished({})
     by_id = {outcome.attempt: outcome for outcome in outcomes}
@@ -213,7 +219,7 @@ def _end(
     badly = [outcome.attempt for outcome in outcomes if not completes(outcome.end, outcome.exit_code)]
 
     def work(graph: Graph) -> dict[AttemptId, Receipt]:
-        rows = graph.rows("lock_attempts", attempts=list(by_id), archives=graph.archives, badly=badly)
+        rows, *in_tiers = graph.ahead or [graph.rows("lock_attempts", **lock | {"archives": graph.archives})]
         receipts = {AttemptId(row.id): judge(row, by_id[row.id]) for row in rows}
         moved = _record(graph, [(by_id[row.id], row) for row in rows if receipts[row.id] is Receipt.RECORDED])
         # A task of a deleted or rewritten branch is not run again, unless a person restarts it.
@@ -228,15 +234,19 @@ def _end(
             graph.follow(entering=close(graph, ended))
         graph.grant()
         if claim is not None and not claimed:
-            found = claim(graph)
-            graph.to_keep.append(lambda: claimed.append(found))
+            claims = claim(graph, in_tiers != [[]])
+            graph.to_keep.append(lambda: claimed.append(claims()))
         return receipts
 
     claimed: list[tuple[list[Claim], bool]] = []
+    lock = {"attempts": list(by_id), "archives": None, "badly": badly}
+    ahead: list[Block] = [("lock_attempts", lock)]
+    if claim is not None:
+        ahead.append(("any_in_tiers", {}))
     receipts = dict.fromkeys(by_id, Receipt.NOT_YOURS)
     archives = {outcome.archive for outcome in outcomes if outcome.archive is not None}
     unknown = [outcome.attempt for outcome in outcomes if outcome.archive is None]
-    results, busy = change_in_turn(session, work, archives=archives, attempts=unknown, patience=patience)
+    results, busy = change_in_turn(session, work, archives=archives, attempts=unknown, ahead=ahead, patience=patience)
     for result in results:
         receipts |= result
     if busy:
@@ -278,7 +288,7 @@ def _record(graph: Graph, ended: Sequence[tuple[Outcome, Any]]) -> dict[int, Sta
         graph.to_wake.add("deferred")
     if any(row.followed for _, row in ended):
         graph.to_wake.add("log")
-    moved = {task: states[task] for task in graph.ids("end", ends=json.dumps(ends))}
+    moved = _moved(graph, ends, states, ended)
     return_slots(graph, [o.attempt for o, _ in ended])
     said = {
         row.task: priority
@@ -297,6 +307,27 @@ def _record(graph: Graph, ended: Sequence[tuple[Outcome, Any]]) -> dict[int, Sta
     if said := {task: priority for task, priority in said.items() if task in moved}:
         graph.reordered += graph.ids("prioritize_behind", sources=list(said), priorities=list(said.values()))
     return moved
+
+
+def _moved(
+    graph: Graph, ends: Sequence[dict[str, Any]], states: Mapping[int, State], ended: Sequence[tuple[Outcome, Any]]
+) -> dict[int, State]:
+    """Store the ends. Returns the tasks that have moved, with their new states.
+
+    In nearly every transaction all tasks move, and `Graph.follow` asks what their ends change.
+    Then both statements share a round trip.
+    """
+    told = json.dumps(ends)
+    runs = all(row.attempt_id == row.id and row.state == State.RUNNING for _, row in ended)
+    if not runs or SETTLED.isdisjoint(states.values()):
+        return {task: states[task] for task in graph.ids("end", ends=told)}
+
+    def check(answer: Answer) -> None:
+        if (moved := answer.rowcount) != len(states):
+            raise AssertionError(f"{len(states)} locked tasks were running, and only {moved} of them ended")
+
+    graph.later(("end", {"ends": told}), then=check)
+    return dict(states)
 
 
 def _used(usage: Usage) -> dict[str, Any]:

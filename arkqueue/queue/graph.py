@@ -123,11 +123,12 @@ class Graph:
             self.last.clear()
         return self._conn
 
-    def later(self, *blocks: Block) -> None:
+    def later(self, *blocks: Block, then: Callable[[Answer], None] | None = None) -> None:
         """Run blocks before the next statement, or with the commit. Nobody waits for their results,
-        so they need no round trip of their own.
+        so they need no round trip of their own. ``then``: called with the answer to each block. An
+        error that it raises undoes the transaction, unless the block ran with the commit.
         """
-        self.last += [call(*block) for block in blocks]
+        self.last += [call(*block)._replace(then=then) for block in blocks]
 
     def rows(self, block: str, /, **parameters: Any) -> list[Any]:
         """All rows of a named block."""

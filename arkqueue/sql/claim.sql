@@ -351,14 +351,14 @@ order by a.id;
 
 -- name: lock_attempts
 -- Lock those of some attempts that belong to locked archives, and return the facts that decide what
--- their ends mean. Only attempts that ended `badly` need their definitions. The tasks are not
--- locked: they are running, and only a transaction that has locked the archive changes a running
--- task.
+-- their ends mean. `archives`: the locked archives; null: those that `lock_free_archives` has just
+-- locked. Only attempts that ended `badly` need their definitions. The tasks are not locked: they
+-- are running, and only a transaction that has locked the archive changes a running task.
 select a.id, a.process, a.ended_at, a."end", a.lease_until + coalesce(a.outlives, '0') < clock_timestamp() as lapsed,
        t.id as task, t.kind, t.state, t.attempt_id, t.stop, t.failures, t.deferrals, t.losses,
        t.polls, extract(epoch from clock_timestamp() - t.deferred_at)::float8 as deferred_for, d.body, a.followed_until > clock_timestamp() as followed
 from attempt a
-join task t on t.id = a.task_id and t.archive_id = any(%(archives)s::bigint[])
+join task t on t.id = a.task_id and t.archive_id = any(coalesce(%(archives)s::bigint[], nullif(current_setting('arkqueue.locked', true), '')::bigint[]))
 left join definition d on d.id = t.definition_id and a.id = any(%(badly)s)
 where a.id = any(%(attempts)s)
 order by a.id for no key update of a;

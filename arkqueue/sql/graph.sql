@@ -57,15 +57,19 @@ order by id for no key update;
 -- name: lock_free_archives
 -- Like `lock_archives`, but skip the archives that another transaction has locked. The archives are
 -- named by their ids (`archives`) or by their attempts (`attempts`). Returns all of them;
--- `is_locked`: this statement has locked the archive.
+-- `is_locked`: this statement has locked the archive. The setting `arkqueue.locked` tells the next
+-- statements of the same round trip which archives these are.
 with wanted as materialized (
     select id from archive
     where id = any(%(archives)s::bigint[] || array(
         select t.archive_id from attempt a join task t on t.id = a.task_id where a.id = any(array(select unnest(%(attempts)s::bigint[])))))
 ), free as materialized (
     select id, max_running is not null as is_limited, uses_locks, uses_lists, notifies, purges from archive where id = any(array(select id from wanted)) order by id for no key update skip locked
+), locked as (
+    select array(select id from free)::text as ids
 )
 select wanted.id, free.is_limited, free.uses_locks, free.uses_lists, free.notifies, free.purges, free.id is not null as is_locked, pg_postmaster_start_time() as server_since,
+       (select set_config('arkqueue.locked', ids, true) from locked) as told,
        (select set_config('plan_cache_mode', 'force_generic_plan', true)) as planned, (select set_config('enable_seqscan', 'off', true)) as scanned,
        (select set_config('jit', 'off', true)) as compiled
 from wanted left join free on free.id = wanted.id;

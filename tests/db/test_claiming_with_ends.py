@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 from psycopg.errors import DeadlockDetected
 
-from arkqueue.db import Connection
+from arkqueue.db import Connection, connections, pipelines
+from arkqueue.db import session as sessions
 from arkqueue.db.session import Session
 from arkqueue.model import AttemptId, End, Outcome, Receipt
 from arkqueue.queue import claim, finish, graph
@@ -107,17 +109,51 @@ def test_a_busy_archive_does_not_make_the_others_claim_twice(
 def test_a_claim_whose_transaction_deadlocks_is_made_once(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = chain(session)
     attempt = archive.attempt("first@2")
-    real, tries = finish.claim_within, []
+    real, tries = finish.claim_last, []
 
-    def collide(*arguments: object) -> object:
-        found = real(*arguments)  # type: ignore[arg-type]
-        tries.append(found)
+    def collide(locked: graph.Graph, *arguments: Any, **options: Any) -> Any:
+        claims = real(locked, *arguments, **options)
+        tries.append(locked.conn)  # sends the claim
         if len(tries) == 1:
             raise DeadlockDetected("made up")
-        return found
+        return claims
 
-    monkeypatch.setattr(finish, "claim_within", collide)
+    monkeypatch.setattr(finish, "claim_last", collide)
     finished = finish.finish_and_claim(session, PROCESS, completed(attempt), a_request())
     assert len(tries) == 2
     assert [one.name for one in finished.claims] == ["next"]
     assert archive.sql("select count(*) as n from attempt") == [{"n": 2}]
+
+
+def test_a_link_of_a_chain_takes_three_round_trips(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The locks; the end and what it makes ready; the claim and the commit."""
+    archive = chain(session)
+    attempt = archive.attempt("first@2")
+    trips: list[int] = []
+
+    def counted(connection: Connection, calls: Sequence[pipelines.Call]) -> list[pipelines.Answer]:
+        trips.append(len(calls))
+        return pipelines.run(connection, calls)
+
+    for module in (connections, sessions, graph):
+        monkeypatch.setattr(module, "run", counted)
+    finished = finish.finish_and_claim(session, PROCESS, completed(attempt), a_request())
+    assert [one.name for one in finished.claims] == ["next"]
+    assert trips == [4, 2, 2]
+
+
+def test_an_end_that_does_not_move_its_running_task_is_not_recorded(session: Session) -> None:
+    """Its consequences are computed in the same round trip, so they must not be stored either."""
+    archive = chain(session)
+    attempt = archive.attempt("first@2")
+    keep = "create function keep() returns trigger language plpgsql as $$begin return null; end$$"
+    archive.sql(f"{keep}; create trigger keep before update of state on task for each row execute function keep()")
+    try:
+        with pytest.raises(AssertionError, match="1 locked tasks were running, and only 0 of them ended"):
+            finish.finish_and_claim(session, PROCESS, completed(attempt), a_request())
+    finally:
+        archive.sql("drop function keep cascade")
+    assert archive.sql("select ended_at from attempt") == [{"ended_at": None}]
+    assert archive.state("next@2") == "waiting"
+    finish.finish_and_claim(session, PROCESS, completed(attempt), a_request())
+    assert archive.state("next@2") == "running"

@@ -173,3 +173,13 @@ def test_a_transaction_whose_first_statements_take_too_long_is_cut(
     monkeypatch.setattr("arkqueue.db.connections.CALL_TIMEOUT", 0.2)
     with Database.open(pg_uri, size=1) as database, pytest.raises(DatabaseUnavailable, match="no answer within 0 s"):
         database.retrying_after([Call(b"select pg_sleep(60)")], lambda _, begun: begun)
+
+
+def test_a_call_gets_its_answer_once_the_whole_round_trip_has_succeeded(connection: Connection) -> None:
+    got: list[list[tuple[int]]] = []
+    one = Call(b"select 1", then=lambda answer: got.append(answer.rows()))
+    with pytest.raises(errors.DivisionByZero):
+        run(connection, [one, Call(b"select 1 / 0")])
+    assert got == []
+    run(connection, [one, Call(b"select 2")])
+    assert got == [[(1,)]]
