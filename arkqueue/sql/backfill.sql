@@ -105,31 +105,40 @@ from backfill f cross join lateral (
 where f.id = %(backfill)s;
 
 -- name: failures_of_backfills
--- The backfills with failed or rejected tasks that nobody has waived, or with runs that could not
--- start: the numbers of these tasks (without REPORT), of these REPORTs, and of these runs. The newest backfill comes first; only those of watched
--- archives and present branches. If there is no backfill, no failure is read; otherwise an index has
--- what is needed of each.
+-- The backfills with failed or rejected tasks that nobody has waived, or noted since they failed, or
+-- with runs that could not start: the numbers of these tasks (without REPORT), of these REPORTs, and
+-- of these runs. The newest backfill comes first; only those of watched archives and present
+-- branches. If there is no backfill, no failure is read; otherwise an index has what is needed of
+-- each.
 with failures as materialized (
     select run_id, count(*) filter (where name <> 'REPORT') as failed, count(*) filter (where name = 'REPORT') as unsent from task
     where state in ('failed', 'rejected') and not waived and (%(archives)s::bigint[] is null or archive_id = any(%(archives)s)) and exists (select from backfill)
     group by run_id)
-select a.name as archive, f.number, sum(bad.failed)::int as failed, sum(bad.unsent)::int as unsent, sum(bad.unstarted)::int as unstarted
-from (select run_id, failed, unsent, 0 as unstarted from failures
-      union all
-      select id, 0, 0, 1 from run where faults <> '[]' and backfill_id is not null) bad
-join run on run.id = bad.run_id join backfill f on f.id = run.backfill_id
-join branch b on b.id = run.branch_id join archive a on a.id = run.archive_id
-where run.deleted_at is null and b.deleted_at is null and a.removed_at is null
-  and (%(archives)s::bigint[] is null or a.id = any(%(archives)s))
-group by f.id, a.name, f.number order by f.id desc limit %(most)s;
+select * from (
+    select a.name as archive, f.id, f.number, sum(bad.failed - noted.failed)::int as failed, sum(bad.unsent - noted.unsent)::int as unsent, sum(bad.unstarted)::int as unstarted
+    from (select run_id, failed, unsent, 0 as unstarted from failures
+          union all
+          select id, 0, 0, 1 from run where faults <> '[]' and backfill_id is not null) bad
+    join run on run.id = bad.run_id join backfill f on f.id = run.backfill_id
+    join branch b on b.id = run.branch_id join archive a on a.id = run.archive_id
+    cross join lateral (
+        select count(*) filter (where t.name <> 'REPORT') as failed, count(*) filter (where t.name = 'REPORT') as unsent from task t
+        where t.id in (select d.task_id from deed d where d.run_id = bad.run_id and d.verb = 'note' and d.at > (select min(at.ended_at) from attempt at where at.task_id = d.task_id))
+          and t.state in ('failed', 'rejected') and not t.waived and bad.unstarted = 0) noted
+    where run.deleted_at is null and b.deleted_at is null and a.removed_at is null
+      and (%(archives)s::bigint[] is null or a.id = any(%(archives)s))
+    group by f.id, a.name, f.number) of
+where failed + unsent + unstarted > 0 order by id desc limit %(most)s;
 
 -- name: telling_runs_of_backfill
--- The runs of a backfill with failures that nobody has waived, or that could not start, then the runs with a task that runs or can
--- run, each the oldest first. If no task runs or can run, the oldest run that has not ended, which
--- the others wait for.
+-- The runs of a backfill with failures that nobody has waived, or noted since, or that could not
+-- start, then the runs with a task that runs or can run, each the oldest first. If no task runs or
+-- can run, the oldest run that has not ended, which the others wait for.
 (select r.id, true as is_bad from run r
  where r.backfill_id = %(backfill)s and r.deleted_at is null
-   and (r.faults <> '[]' or exists (select from task t where t.run_id = r.id and t.state in ('failed', 'rejected') and not t.waived and not t.deleted))
+   and (r.faults <> '[]' or exists (
+        select from task t where t.run_id = r.id and t.state in ('failed', 'rejected') and not t.waived and not t.deleted
+          and not exists (select from deed d where d.task_id = t.id and d.verb = 'note' and d.at > (select min(at.ended_at) from attempt at where at.task_id = t.id))))
  order by r.id limit %(most)s)
 union all
 (with going as (

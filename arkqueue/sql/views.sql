@@ -1308,6 +1308,17 @@ cross join lateral (
 select g.id, g.name, g.unmet, (select count(*)::int from (select from edge e where e.target = g.id limit %(most)s) e) as items
 from task g where g.id = any(%(gates)s);
 
+-- part: not_repaired
+-- A failure `t` that no later revision has repaired. `c`: the newest completion of its name and item.
+-- Another run may repair the failure of an item, but never any other failure of a submission. Most
+-- runs are commit runs, which are run 1 and are not looked up.
+(c.highest_number is null or (c.highest_number, c.highest_run) <= (t.number, t.run)
+ or t.run > 1 and t.item = '' and (select trigger from run where run.id = t.run_id) = 'submission')
+
+-- part: not_noted
+-- A failure `t` on which nobody has written a note since it failed.
+not exists (select from deed d where d.task_id = t.id and d.verb = 'note' and d.at > (select min(at.ended_at) from attempt at where at.task_id = t.id))
+
 -- part: unhandled
 -- The unhandled failures of some archives (null: all): failed and rejected tasks that nobody has
 -- waived or noted since, and that no later revision has repaired; on present branches of watched
@@ -1318,19 +1329,35 @@ from task g where g.id = any(%(gates)s);
     from (select archive_id, branch_id, run_id, name, item, id, number, run from task
           where state in ('failed', 'rejected') and not waived and (%(archives)s::bigint[] is null or archive_id = any(%(archives)s))) t
     left join completion c on (c.branch_id, c.name, c.item) = (t.branch_id, t.name, t.item)
-    where c.highest_number is null or (c.highest_number, c.highest_run) <= (t.number, t.run)
-       -- Another run may repair the failure of an item, but never any other failure of a
-       -- submission. Most runs are commit runs, which are run 1 and are not looked up.
-       or t.run > 1 and t.item = '' and (select trigger from run where run.id = t.run_id) = 'submission')
+    where {part not_repaired})
 select bad.*, t.state
 from bad
 join task t on t.id = bad.id
 join run on run.id = bad.run_id
 join branch b on b.id = bad.branch_id
 join archive a on a.id = bad.archive_id
-where run.deleted_at is null and b.deleted_at is null and a.removed_at is null and run.backfill_id is null
-  and not exists (select from deed d where d.task_id = bad.id and d.verb = 'note' and d.at > (select min(at.ended_at) from attempt at where at.task_id = bad.id))
+where run.deleted_at is null and b.deleted_at is null and a.removed_at is null and run.backfill_id is null and {part not_noted}
 ) unhandled
+
+-- part: unhandled_here
+-- The unhandled failures that the page of a run shows. Those of backfills count, too: no later
+-- revision repairs them, because a backfill is about old revisions.
+from task t
+join run on run.id = t.run_id
+join branch b on b.id = t.branch_id
+join archive a on a.id = t.archive_id
+left join completion c on (c.branch_id, c.name, c.item) = (t.branch_id, t.name, t.item)
+where t.state in ('failed', 'rejected') and not t.waived
+  and run.deleted_at is null and b.deleted_at is null and a.removed_at is null
+  and (run.backfill_id is not null or {part not_repaired}) and {part not_noted}
+
+-- name: unhandled_among
+-- The unhandled failures among some tasks.
+select t.id {part unhandled_here} and t.id = any(%(tasks)s);
+
+-- name: unhandled_in_runs
+-- The names of the tasks with unhandled failures of some runs.
+select distinct t.run_id, t.name {part unhandled_here} and t.run_id = any(%(runs)s);
 
 -- name: unhandled_of_branch
 -- The newest unhandled failures of a branch by run and name: the first task of each name, the

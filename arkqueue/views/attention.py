@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 from arkqueue.db.session import Session
 from arkqueue.model import COMMIT, REPORT, SILENCE, ArchiveId, BranchId
 from arkqueue.names import backfill_name, branch_name, list_name, run_name
+from arkqueue.states import State
 from arkqueue.views.archives import PausedLockView, paused_lock
 from arkqueue.views.outdated import MOST_FIRSTS
 from arkqueue.views.runs import RunInShort, RunView, runs_in_short, views_of_runs
@@ -81,6 +82,20 @@ def unhandled_failures(session: Session, archive: ArchiveId, branch: BranchId, m
     items = {row.id: row.items for row in rows[:most]}
     newest = [Failure(task, items[task.id]) for task in tasks_by_id(session, list(items))]
     return Unhandled(newest, rows[0].total if rows else 0, {(row.run_id, row.name) for row in rows})
+
+
+def unhandled_among(session: Session, tasks: Iterable[TaskView]) -> set[int]:
+    """The ids of the unhandled failures among some tasks: as in `Unhandled`, and those of backfills
+    that nobody waived or noted.
+    """
+    bad = [task.id for task in tasks if task.state in (State.FAILED, State.REJECTED) and not task.waived]
+    return {row.id for row in session.rows("unhandled_among", tasks=bad)} if bad else set()
+
+
+def unhandled_in(session: Session, runs: Collection[int]) -> set[tuple[int, str]]:
+    """Like `unhandled_among`, for some runs: the id of the run, and the name of the task."""
+    rows = session.rows("unhandled_in_runs", runs=list(runs)) if runs else []
+    return {(row.run_id, row.name) for row in rows}
 
 
 @dataclass(frozen=True, slots=True)

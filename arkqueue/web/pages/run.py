@@ -5,8 +5,9 @@ commit. A long list is shown as numbers first, and its items in one state on dem
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -17,6 +18,7 @@ from arkqueue.names import EVERY_TASK, Name, task_in_run
 from arkqueue.queue.many import COMES_BACK
 from arkqueue.states import MOVES, SETTLED, Event, RunState, State
 from arkqueue.views.archives import removal_of
+from arkqueue.views.attention import unhandled_among
 from arkqueue.views.explain import explain
 from arkqueue.views.graph import graph, unmet_pairs
 from arkqueue.views.items import ListView, deleted_items, page_of_items
@@ -88,7 +90,8 @@ def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict
     items = _items(visitor, request, id, view.full_name, lists if is_long else ())
     picture, boxes = _picture(visitor, view, numbers, shown)
     tasks = [task for task in view.tasks if task.kind is not TaskKind.COMMIT]
-    barred = refusals_for(visitor, [task.id for task in [*tasks, *items["items"]]])
+    on_page = [*tasks, *items["items"]]
+    barred, unhandled = refusals_for(visitor, [task.id for task in on_page]), unhandled_among(caller.session, on_page)
     last = "undelete" if view.state is RunState.DELETED else "delete"
     return view, {
         "run": view,
@@ -97,7 +100,7 @@ def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict
         "tasks": tasks,
         "_tasks": _with_words(tasks),
         "sentence": sentence(view, lists if is_long else ()),
-        "_first_failed": first_failed(view),
+        "_first_failed": first_failed(view, unhandled),
         "_needs_retry": _needs_retry(view, lists),
         "_needs_release": any(map(_waits_for_release, view.tasks)) or (is_long and _number(lists, State.HELD) > 0),
         "lists": lists if is_long else [],
@@ -110,7 +113,7 @@ def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict
         "_most_deleted": MOST_DELETED,
         "_again": may_begin_again(again(view.tasks, lists if is_long else ()), view.tasks, view.edges, barred),
         "_picture": picture,
-        "_rows": rows_of,
+        "_rows": partial(rows_of, unhandled=unhandled),
         "_boxes": boxes,
         "_refused": ({} if is_over else refused_on_run(visitor, id))
         | refused_deletion(visitor, barred, id if is_long else None, last),
@@ -222,7 +225,7 @@ def item(visitor: Visitor, request: Request, id: RunId, key: str) -> Shown:  # n
             "_again": may_begin_again(again(view.tasks), view.tasks, view.edges, barred),
             "_barred": barred,
             "_refused": refused_verbs(view.tasks, barred) | refused_deletion(visitor, barred),
-            "_rows": rows_of,
+            "_rows": partial(rows_of, unhandled=unhandled_among(caller.session, view.tasks)),
         },
     )
 
@@ -290,12 +293,14 @@ def left_to_hold(counts: Counts) -> int:
     return counts.tasks - ended - counts.running - counts.held
 
 
-def first_failed(view: RunDetail) -> TaskView | None:
-    """The first failure of a run whose table is so long that the failure is not seen at a glance."""
+def first_failed(view: RunDetail, unhandled: Collection[int]) -> TaskView | None:
+    """The first failure of a run whose table is so long that the failure is not seen at a glance: the
+    first unhandled one, if there is one.
+    """
     if len(view.tasks) <= MOST_AT_A_GLANCE:
         return None
-    bad = (State.FAILED, State.REJECTED)
-    return next((task for task in view.tasks if task.state in bad and not task.waived), None)
+    bad = [task for task in view.tasks if task.state in (State.FAILED, State.REJECTED) and not task.waived]
+    return next((task for task in bad if task.id in unhandled), next(iter(bad), None))
 
 
 def sentence(view: RunDetail, lists: Sequence[ListView] = ()) -> str:

@@ -8,7 +8,8 @@ revisions of an author, and their failures.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final
@@ -21,7 +22,7 @@ from arkqueue.errors import ArkqueueError
 from arkqueue.model import RunId
 from arkqueue.names import COMMIT_RUN, branch_name, page_path, parse_name, task_in_run
 from arkqueue.states import RunState
-from arkqueue.views.attention import last_lines
+from arkqueue.views.attention import last_lines, unhandled_in
 from arkqueue.views.find import find_revision, find_run, own_names
 from arkqueue.views.runs import RunView
 from arkqueue.views.search import MOST_LOOKED_AT, Found, runs_with_words, search
@@ -55,13 +56,17 @@ _NUMBERED: Final = re.compile(r"(?:(?P<of>\S+)\s+)?[r#]?(?P<rest>\d.*)", re.S)
 @dataclass(frozen=True, slots=True)
 class Hit:
     """A run, and its first failed tasks. ``lines``: for each of them, the last line of its output, or
-    its reason. ``more``: the number of its other failures.
+    its reason. ``more``: the number of its other failures. ``unhandled``: the names of its tasks with
+    failures that nobody has handled. ``is_faulty``: its workflow files have faults, and it is the
+    newest commit of its branch.
     """
 
     run: RunView
     failed: list[TaskView]
     lines: list[str]
     more: int
+    unhandled: list[str]
+    is_faulty: bool
 
 
 def look_for(visitor: Visitor, request: Request) -> Shown | Response:
@@ -111,7 +116,23 @@ def _hits(caller: Caller, runs: Sequence[RunView]) -> list[Hit]:
     bad = {id: [cell for cell in cells if cell.bad] for id, cells in failed.runs.items()}
     shown = {id: [cell.task for cell in cells[:MOST_FAILED]] for id, cells in bad.items()}
     lines = last_lines(caller.session, [*chain.from_iterable(shown.values())])
-    return [_hit(run, shown.get(run.id, []), sum(cell.bad for cell in bad.get(run.id, [])), lines) for run in runs]
+    names: dict[int, list[str]] = defaultdict(list)
+    for id, name in sorted(unhandled_in(caller.session, [id for id, cells in bad.items() if cells])):
+        names[id].append(name)
+    is_any_faulty = any(run.faults for run in runs)
+    faulty = caller.session.rows("faulty_at_heads", archives=caller.archives()) if is_any_faulty else []
+    at_heads = {row.id for row in faulty}
+    return [
+        Hit(
+            run,
+            of := shown.get(run.id, []),
+            [lines.get(task.id, task.why) for task in of],
+            sum(cell.bad for cell in bad.get(run.id, [])) - len(of),
+            names[run.id],
+            run.id in at_heads,
+        )
+        for run in runs
+    ]
 
 
 def _shown(
@@ -131,11 +152,6 @@ def _shown(
         "_reason": reason_of,
     }
     return Shown("search.html", names | {"own": caller.token.authors})
-
-
-def _hit(run: RunView, failed: list[TaskView], count: int, lines: Mapping[int, str]) -> Hit:
-    """``failed``: those that are shown. ``count``: the number of all failures."""
-    return Hit(run, failed, [lines.get(task.id, task.why) for task in failed], count - len(failed))
 
 
 def _address(caller: Caller, text: str, archive: str) -> str:

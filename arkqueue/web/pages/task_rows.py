@@ -4,7 +4,7 @@ four times as long for each.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from markupsafe import Markup
@@ -20,17 +20,19 @@ _WITH_COLON: Final = (State.READY, State.DEFERRED, State.FAILED, State.REJECTED)
 """The states whose reasons are sentences of their own."""
 
 
-def rows_of(tasks: Iterable[tuple[TaskView, str]], run: str) -> Iterator[tuple[TaskView, Markup]]:
+def rows_of(
+    tasks: Iterable[tuple[TaskView, str]], run: str, unhandled: Collection[int]
+) -> Iterator[tuple[TaskView, Markup]]:
     """Each task with the beginning of its row, before the cell of its button. ``run``: the name of
-    the run, which the reasons leave out.
+    the run, which the reasons leave out. ``unhandled``: the ids of the failures that nobody has
+    handled, to which the keys `j` and `k` go.
     """
     for task, words in tasks:
-        yield task, Markup(_row(task, words, f" {run}/"))
+        yield task, Markup(_row(task, words, f" {run}/", is_unhandled=task.id in unhandled))
 
 
-def _row(task: TaskView, words: str, within: str) -> str:
-    is_bad = task.state in (State.FAILED, State.REJECTED) and not task.waived
-    alarm = ' class="alarm"' if is_bad else ""
+def _row(task: TaskView, words: str, within: str, *, is_unhandled: bool) -> str:
+    alarm = ' class="alarm"' if is_unhandled else ""
     return (
         f'<tr class="of-task"><td class="name"><a href="/{page_path(task.full_name)}"{alarm} title="{in_markup(task.label)}">'
         f"<b>{in_markup(ends(one_line(task.label)))}</b></a></td>"

@@ -11,7 +11,7 @@ function waitsFor() {
   return !isTyping() && String(getSelection()) !== "" ? "no text is selected" : "";
 }
 
-// The next or previous failure, from the focus on. After the last one of a page of the grid comes the page with earlier ones, and before the first one that with later ones.
+// The next or previous failure that nobody has handled, from the focus on. After the last one of a page of the grid comes the page with earlier ones, and before the first one that with later ones.
 function toFailure(step) {
   const failures = all(".alarm"), at = document.activeElement ?? document.body;
   const side = step > 0 ? Node.DOCUMENT_POSITION_FOLLOWING : Node.DOCUMENT_POSITION_PRECEDING;
@@ -22,6 +22,7 @@ function toFailure(step) {
     return location.assign(further);
   }
   const next = (ahead.length ? ahead : failures).at(step > 0 ? 0 : -1);
+  if (!next && !failing) write(document.querySelector(".outdated"), "No failure of this page needs anybody.");
   next?.focus();
   if (next && !ahead.length) say(step > 0 ? "No further failure below: this is the first one of this page." : "No failure above: this is the last one of this page.");
 }

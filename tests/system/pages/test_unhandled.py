@@ -1,0 +1,121 @@
+"""A failure is unhandled on all pages alike: in the grid, on the pages of its run and its author, in
+the title of the tab and on the overview. The keys `j` and `k` go to these failures alone.
+"""
+
+from __future__ import annotations
+
+import re
+
+import httpx
+import pytest
+
+from arkqueue.db.session import Session
+from arkqueue.model import RunId
+from arkqueue.queue import control, deletion
+from tests.builders import AnArchive, an_archive, faulty
+from tests.db.test_backfills import an_old_archive, fill, plan_all
+
+ALARM = re.compile(r'<a (?=[^>]*class="[^"]*\balarm\b)[^>]*href="/([^"]*)"')
+NAMES = ("fixed", "known", "spared", "wrong")
+
+
+def alarms(browser: httpx.Client, address: str) -> set[str]:
+    """The links of a page to which `j` and `k` go."""
+    page = browser.get(address)
+    assert page.status_code == 200, page.text
+    return set(ALARM.findall(page.text.partition("<main")[2]))
+
+
+def note(archive: AnArchive, key: str, number: int, run: int = 1) -> None:
+    control.note(archive.session, "the disk", "ann", run=RunId(archive.run_id(number, run)), task=archive.task(key))
+
+
+@pytest.fixture
+def archive(session: Session) -> AnArchive:
+    """Four failures: one that a later revision repairs, one with a note, a waived and a plain one."""
+    archive = an_archive(session)
+    archive.commit(dict.fromkeys(NAMES, ""), author="Dee <dee@example.org>")
+    archive.fail(*(f"{name}@2" for name in NAMES))
+    archive.skip("spared@2")
+    note(archive, "known@2", 2)
+    archive.commit(dict.fromkeys(NAMES, ""))
+    archive.run("fixed@3")
+    return archive
+
+
+@pytest.mark.usefixtures("archive")
+def test_a_failure_that_somebody_or_a_later_revision_has_handled_is_passed_over_on_every_page(
+    operator: httpx.Client,
+) -> None:
+    for address in ("/", "/papers", "/papers@2", "/-/mine?author=dee"):
+        assert alarms(operator, address) == {"papers@2/wrong"}, address
+    assert alarms(operator, "/-/search?author=dee") == {"papers@2"}
+    assert "<title>(1) papers" in operator.get("/papers").text
+    assert [need["name"] for need in operator.get("/?format=json").json()["needs"]] == ["papers@2/wrong"]
+    assert "known, wrong" in operator.get("/papers@2").text, "what failed is said all the same"
+
+
+def test_a_run_without_unhandled_failures_is_passed_over(operator: httpx.Client, archive: AnArchive) -> None:
+    note(archive, "wrong@2", 2)
+    for address in ("/", "/papers", "/papers@2", "/-/mine?author=dee", "/-/search?author=dee"):
+        assert alarms(operator, address) == set(), address
+
+
+def test_each_item_of_a_list_is_handled_by_itself(operator: httpx.Client, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"check": "foreach: [a, b, c]"}, author="Dee <dee@example.org>")
+    archive.fail("check/a@2", "check/b@2")
+    note(archive, "check/a@2", 2)
+    for address in ("/papers@2", "/papers@2?list=check&state=failed"):
+        assert alarms(operator, address) == {"papers@2/check/b"}, address
+    assert alarms(operator, "/papers@2/*/a") == set()
+    assert alarms(operator, "/papers@2/*/b") == {"papers@2/check/b"}
+    assert len(alarms(operator, "/-/mine?author=dee")) == 1
+    note(archive, "check/b@2", 2)
+    assert alarms(operator, "/-/mine?author=dee") == set()
+
+
+def test_a_long_run_leads_to_its_first_unhandled_failure(operator: httpx.Client, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({f"t{number}": "" for number in range(30)})
+    archive.fail("t17@2", "t21@2")
+    note(archive, "t17@2", 2)
+    assert "<u>Look at t21</u>" in operator.get("/papers@2").text
+    note(archive, "t21@2", 2)
+    assert "<u>Look at t17</u>" in operator.get("/papers@2").text
+
+
+def test_a_fault_of_a_workflow_file_is_handled_by_the_commit_that_fixes_it(
+    operator: httpx.Client, session: Session
+) -> None:
+    archive = an_archive(session)
+    archive.commit(faulty(), author="Dee <dee@example.org>")
+    pages = ("/", "/papers", "/-/mine?author=dee", "/-/search?author=dee")
+    assert [alarms(operator, address) for address in pages] == [{"papers@2"}] * 4
+    archive.commit({"a": ""})
+    assert [alarms(operator, address) for address in pages] == [set()] * 4
+
+
+def test_failures_of_a_deleted_run_need_nobody(operator: httpx.Client, archive: AnArchive) -> None:
+    deletion.delete_run(archive.session, RunId(archive.run_id(2)), "ann")
+    for address in ("/", "/papers", "/papers@2", "/-/mine?author=dee"):
+        assert alarms(operator, address) == set(), address
+
+
+def test_failures_of_a_backfill_are_unhandled_until_they_are_noted(operator: httpx.Client, session: Session) -> None:
+    archive = an_old_archive(session)
+    archive.run("thumbs@5")  # what the head completed repairs no failure of a backfill
+    fill(archive, 2, 3, force=True)
+    plan_all(archive)
+    archive.fail("thumbs@2.2", "thumbs@3.2")
+    assert alarms(operator, "/papers@2.2") == {"papers@2.2/thumbs"}
+    assert alarms(operator, "/papers@fill:1") == {"papers@2.2", "papers@3.2"}
+    assert "2 of its tasks failed" in operator.get("/").text
+    note(archive, "thumbs@2.2", 2, 2)
+    assert alarms(operator, "/papers@2.2") == set()
+    assert alarms(operator, "/papers@fill:1") == {"papers@3.2"}
+    assert "1 of its tasks failed" in operator.get("/").text
+    note(archive, "thumbs@3.2", 3, 2)
+    note(archive, "thumbs@3.2", 3, 2)
+    assert operator.get("/?format=json").json()["needs"] == []
+    assert alarms(operator, "/") == set()
