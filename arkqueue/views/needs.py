@@ -7,13 +7,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
 from arkqueue.db.session import Session
 from arkqueue.durations import age_of, in_clock, took
 from arkqueue.lock_names import is_global
-from arkqueue.model import ArchiveId, TaskKind
+from arkqueue.model import SILENCE, ArchiveId, TaskKind
 from arkqueue.states import State
 from arkqueue.views.archives import UNREADABLE, ArchiveView, PausedLockView, archives, in_short
 from arkqueue.views.attention import (
@@ -49,6 +49,8 @@ REWIND: Final = "rewind"
 """The verb for a stopped archive whose repository is meant to be as it is now."""
 LATER: Final = " · later revisions have already run"
 """The end of the text of a failure, or a held task, that is outdated."""
+ASSUME_GONE: Final = "assume-gone"
+"""The verb for a running task whose task manager is silent, if its machine is off."""
 RESUME_LOCK: Final = "resume --lock"
 """The verb that helps a paused lock."""
 
@@ -414,13 +416,18 @@ def _held_together(one: HeldTogether, *, is_late: bool) -> Need:
 
 
 def _hanging(one: Hanging) -> Need:
-    """A task that may never end by itself. The restart page first shows what it would stop."""
+    """A task that may never end by itself. The restart page first shows what it would stop. A task
+    whose task manager is silent can be counted as gone. Only a person knows whether that is true, so
+    the command explains it first.
+    """
     task = one.task
     where = f" on {task.host}" if task.host else ""
     if one.is_silent:
         heard = f"last reported {age_of(one.seen_at, 'ago')}" if one.seen_at else "is not known"
         text = f"runs{where}, whose task manager {heard}"
         command = f"arkqueue explain {shlex.quote(task.full_name)}"
-        return Need("running", task.full_name, text, command=command, at=one.seen_at)
+        is_heard = one.seen_at is not None and (datetime.now(UTC) - one.seen_at).total_seconds() < SILENCE
+        verb = "" if is_heard else ASSUME_GONE
+        return Need("running", task.full_name, text, verb, command=command, at=one.seen_at, tasks=[task.id])
     text = f"runs{where} for {took(task.started_at)}, and takes about {in_clock(one.usual or 0)} usually"
     return _need("running", task.full_name, text, "restart", tasks=[task.id])

@@ -18,6 +18,7 @@ from arkqueue.views.archives import in_public as archive_in_public
 from arkqueue.views.attention import recent_runs
 from arkqueue.views.installation import STEP, About, Depth, measure, queue_depth
 from arkqueue.views.needs import (
+    ASSUME_GONE,
     MOST_ARCHIVES,
     RESUME_LOCK,
     Fault,
@@ -38,7 +39,7 @@ STRIP: Final = 30
 PAGE: Final = 20
 """The archives on a page."""
 BUTTONS: Final = {
-    "sync": "Read it now", "unhold": "End the hold", "resume": "Resume", "skip": "Waive", "retry": "Retry", "restart": "Restart", "release": "Release",
+    "sync": "Read it now", "unhold": "End the hold", "resume": "Resume", "skip": "Waive", "retry": "Retry", "restart": "Restart", "release": "Release", ASSUME_GONE: "Count as gone",
 }  # fmt: skip
 """The words on the button of each verb that helps."""
 

@@ -88,17 +88,35 @@ def test_a_short_task_may_take_some_minutes_longer(operator: httpx.Client, archi
     assert needs(operator) == []
 
 
-def test_a_task_whose_task_manager_is_silent_needs_a_person(operator: httpx.Client, archive: AnArchive) -> None:
+def test_a_task_whose_task_manager_is_silent_is_counted_as_gone_after_a_warning(
+    operator: httpx.Client, visitor: Visitors, archive: AnArchive
+) -> None:
     archive.commit({"pdf": ""})
     archive.claim("pdf@2")
     assert needs(operator) == []
     archive.sql("update task_manager set seen_at = now() - interval '5 minutes'")
     ((name, text, verb),) = needs(operator)
-    assert (name, verb) == ("papers@2/pdf", "")
+    assert (name, verb) == ("papers@2/pdf", "assume-gone")
     assert text == "runs on node2, whose task manager last reported 5 min ago"
     page = operator.get("/")
-    assert ">Show it</a>" in page.text
     assert re.search(r'last reported <time datetime="[^"]*" title="[^"]*" data-age="ago">5 min ago</time>', page.text)
+    assert ">Show it</a>" in visitor(Scope.READ).get("/").text
+    assert re.search(r'value="papers@2/pdf".*value="assume-gone".*>Count as gone</button>', page.text)
+    shown = first(operator, "papers@2/pdf", "assume-gone")
+    assert "Do this only if its machine is off" in said(shown)
+    assert archive.state("pdf@2") == "running"
+    confirm(operator, shown)
+    assert archive.state("pdf@2") == "canceled"
+    assert needs(operator) == []
+
+
+def test_no_button_counts_a_task_as_gone_whose_task_manager_reports(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"pdf": ""})
+    archive.claim("pdf@2")
+    archive.sql("update attempt set lease_until = now() - interval '1 minute'")
+    ((name, _, verb),) = needs(operator)
+    assert (name, verb) == ("papers@2/pdf", "")
+    assert ">Show it</a>" in operator.get("/").text
 
 
 def test_who_may_not_see_an_archive_learns_nothing_of_what_hangs(
@@ -537,6 +555,19 @@ def test_the_age_of_an_archive_is_that_of_the_revision_beside_it(operator: httpx
     assert age.days == 3
     row = operator.get("/").text.partition('class="of-archive"')[2].partition("</tr>")[0]
     assert row.index(line["message"]) < row.index(line["made_at"][:10]) < row.index('class="strip"')
+
+
+def test_the_strip_of_an_archive_has_its_last_30_runs_the_newest_at_the_end(
+    operator: httpx.Client, archive: AnArchive
+) -> None:
+    for number in range(2, 34):
+        archive.commit({"pdf": ""})
+        archive.end(f"pdf@{number}", 1 if number in (3, 4, 33) else 0)
+    page = operator.get("/")
+    strip = re.findall(r'<i class="(\w+)" title="(papers@\d+): ', page.text)
+    assert [name for _, name in strip] == [f"papers@{number}" for number in range(4, 34)]
+    assert [name for shape, name in strip if shape == "failed"] == ["papers@4", "papers@33"]
+    assert 'aria-label="the last 30 runs"' in page.text
 
 
 @pytest.mark.usefixtures("archive")
