@@ -25,6 +25,7 @@ from arkqueue.db import Connection
 from arkqueue.db.pipelines import Answer
 from arkqueue.db.session import Session, answers, execute, rows
 from arkqueue.model import (
+    INSTALLATION,
     Adopted,
     ArchiveKind,
     AttemptId,
@@ -89,8 +90,8 @@ def register(
     ``fault``: why it cannot start any task now; None: it can. ``engine_fault``: why it cannot start
     containers. ``low_disk``: the disk that has too little room for it to claim.
     """
-    told = {"fault": fault, "engine_fault": engine_fault, "low_disk": low_disk, "account": account}
-    who = {
+    told: dict[str, Any] = {"fault": fault, "engine_fault": engine_fault, "low_disk": low_disk, "account": account}
+    who: dict[str, Any] = {
         "process": process,
         "host": host,
         "hostname": hostname,
@@ -99,12 +100,15 @@ def register(
         "store": store,
         "scratch_limit": scratch_limit,
     }
-    session.do("register_manager", **who, **told)
+    (registered,) = session.rows("register_manager", **who, **told)
+    if registered.is_news:
+        session.changed([INSTALLATION])
 
 
 def unregister(session: Session, process: str) -> None:
     """Record that a task manager has stopped."""
     session.do("unregister_manager", process=process)
+    session.changed([INSTALLATION])
 
 
 @dataclass(slots=True)

@@ -82,6 +82,7 @@ def _on_lock(
     session.retrying(lambda connection: on_graph(Graph(connection)))
     _judge_again(session, [row.archive_id for row in session.rows("archives_at", name=name)])
     session.wake("locks")
+    session.changed([INSTALLATION])
 
 
 def judge_all(session: Session) -> bool:

@@ -101,22 +101,24 @@ def judge(session: Session, patience: float = PATIENCE) -> bool:
     may be more runs.
     """
 
-    def work(connection: Connection) -> bool:
+    def work(connection: Connection) -> tuple[bool, set[int]]:
         if not _is_first(connection, _JUDGES):
-            return False
+            return False, set()
         moved = rows(connection, "take_to_judge", most=MOST_JUDGED)
-        if moved:
-            _judge(connection, moved, patience)
-        return len(moved) == MOST_JUDGED
+        posted = _judge(connection, moved, patience) if moved else set()
+        return len(moved) == MOST_JUDGED, posted
 
-    return session.retrying(work)
+    has_more, posted = session.retrying(work)
+    session.changed(posted)
+    return has_more
 
 
 def _is_first(connection: Connection, work: int) -> bool:
     return bool(rows(connection, "lock_outbox", work=work))
 
 
-def _judge(connection: Connection, moved: Sequence[Any], patience: float) -> None:
+def _judge(connection: Connection, moved: Sequence[Any], patience: float) -> set[int]:
+    """Returns the archives of the new deliveries."""
     runs = sorted({row.run_id for row in moved if row.run_id})
     shown = {row.id: row for row in rows(connection, "show_runs", runs=runs)} if runs else {}
     failures = _by_run(connection, "failures_to_tell", runs)
@@ -124,6 +126,7 @@ def _judge(connection: Connection, moved: Sequence[Any], patience: float) -> Non
     completed = [run for run, row in shown.items() if run_state(row) is RunState.COMPLETED]
     good = _by_run(connection, "made_good", completed)
     was_faulty = {row.run_id for row in rows(connection, "faulty_before", runs=completed)} if completed else set()
+    posted: set[int] = set()
     told = rows(connection, "told", archives=[row.archive_id for row in moved], runs=[row.run_id for row in moved])
     for known in told:
         run = known.run_id
@@ -138,7 +141,9 @@ def _judge(connection: Connection, moved: Sequence[Any], patience: float) -> Non
             news = _news(known, shown[run], failures.get(run), holds.get(run), good.get(run), run in was_faulty)
         else:
             news = [_News(Occasion.STOPPED, known.stopped, what=known.stopped)] if known.stopped else []
-        _tell(connection, known, news, receivers, shown.get(run), patience)
+        if _tell(connection, known, news, receivers, shown.get(run), patience):
+            posted.add(known.archive_id)
+    return posted
 
 
 def _tell(
@@ -148,15 +153,16 @@ def _tell(
     receivers: Mapping[str, Sequence[str]],
     row: Any,
     patience: float,
-) -> None:
+) -> bool:
     """Put a delivery into the outbox for each receiver of news that differ from the last. ``known``:
-    a row of ``told``. ``row``: the run; None: the news is about the archive.
+    a row of ``told``. ``row``: the run; None: the news is about the archive. Returns whether there is
+    a new delivery.
 
     A hold keeps the digest of the failures that were reported before, so that the end of the run
     does not report them again.
     """
     key = {"archive": known.archive_id, "run": known.run_id}
-    occasion, digest, is_failed = known.occasion, known.digest or "", known.is_failed
+    occasion, digest, is_failed, is_posted = known.occasion, known.digest or "", known.is_failed, False
     if not news and occasion in (Occasion.HELD, Occasion.STOPPED):
         occasion, digest = None, digest if occasion == Occasion.HELD else ""
     for one in news:
@@ -167,11 +173,12 @@ def _tell(
         else:
             is_new = digest != one.digest or not (is_again or has_failed)
         if is_new:
-            _post(connection, key, one, receivers, row, patience)
+            is_posted |= _post(connection, key, one, receivers, row, patience)
         occasion, digest = str(one.occasion), digest if is_held else one.digest
         is_failed = has_failed or (is_failed and is_held)
     if (occasion, digest, is_failed) != (known.occasion, known.digest or "", known.is_failed):
         execute(connection, "tell", {**key, "occasion": occasion, "digest": digest, "is_failed": is_failed})
+    return is_posted
 
 
 def _post(
@@ -181,8 +188,10 @@ def _post(
     receivers: Mapping[str, Sequence[str]],
     row: Any,
     patience: float,
-) -> None:
-    """Put a delivery into the outbox for each receiver of news about a run (``row``) or an archive."""
+) -> bool:
+    """Put a delivery into the outbox for each receiver of news about a run (``row``) or an archive.
+    Returns whether there is a receiver.
+    """
     wanted = _wanted(receivers, news.occasion, row.branch if row else "")
     author = address_of(row.author) if row else ""
     if not author or author.lower() in (receiver.lower() for receiver in wanted):
@@ -193,6 +202,7 @@ def _post(
         post = {"tasks": list(news.tasks), "attempts": list(news.attempts), "count": news.count, "what": news.what}
         told_to = {"receivers": list(wanted), "occasions": [str(occasion) for occasion in wanted.values()]}
         execute(connection, "post", {**key, **post, **told_to, "patience": patience})
+    return bool(wanted)
 
 
 def _by_run(connection: Connection, block: str, runs: Sequence[int]) -> dict[int, Any]:
@@ -273,11 +283,13 @@ def why_not(session: Session, delivery: Delivery) -> str:
 def drop(session: Session, delivery: Delivery, why: str) -> None:
     """Record that a delivery will not be sent."""
     session.do("drop_delivery", delivery=delivery.id, fault=why)
+    session.changed([delivery.archive])
 
 
 def record_sent(session: Session, delivery: Delivery) -> None:
     """Record that the receiver has accepted a delivery."""
     session.do("record_sent", delivery=delivery.id)
+    session.changed([delivery.archive])
 
 
 def record_failure(session: Session, delivery: Delivery, fault: str, *, is_silent: bool) -> None:
@@ -286,6 +298,7 @@ def record_failure(session: Session, delivery: Delivery, fault: str, *, is_silen
     """
     pause = min(FIRST_PAUSE * 2 ** min(delivery.tries - 1, 20), LONGEST_PAUSE)
     session.do("record_failure", delivery=delivery.id, fault=fault[:1000], is_silent=is_silent, pause=pause)
+    session.changed([delivery.archive])
 
 
 def resend(session: Session, delivery: int, by: str, patience: float = PATIENCE) -> None:
@@ -303,6 +316,7 @@ def resend(session: Session, delivery: int, by: str, patience: float = PATIENCE)
     note = f"delivery {delivery} to {row.receiver}"
     session.do("remember", by=by, verb="resend", archive=row.archive_id, run=row.run_id or None, task=None, note=note)
     session.wake("notify")
+    session.changed([row.archive_id])
 
 
 def forget(session: Session, kept: float = KEPT) -> bool:

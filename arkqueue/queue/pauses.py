@@ -13,7 +13,7 @@ from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.errors import Busy, Conflict
-from arkqueue.model import ArchiveId
+from arkqueue.model import INSTALLATION, ArchiveId
 from arkqueue.queue.archives import offer_again
 from arkqueue.queue.changes import change, change_in_turn
 from arkqueue.queue.graph import Graph
@@ -64,12 +64,14 @@ def pause_all(session: Session, reason: str, by: str) -> None:
     paused, too.
     """
     session.retrying(lambda connection: _note_all(Graph(connection), "pause", by, reason))
+    session.changed([INSTALLATION])
     _refuse_busy(session, follow_all(session), "pause")
 
 
 def resume_all(session: Session, by: str, reason: str = "") -> None:
     """End the pause of the installation. Archives with a pause of their own stay paused."""
     session.retrying(lambda connection: _note_all(Graph(connection), "resume", by, reason))
+    session.changed([INSTALLATION])
     _refuse_busy(session, follow_all(session), "resume")
 
 
@@ -105,6 +107,7 @@ def drain(session: Session, host: str, reason: str, by: str) -> None:
         graph.do("remember", by=by, verb="drain", archive=None, run=None, task=None, note=note)
 
     session.retrying(lambda connection: work(Graph(connection)))
+    session.changed([INSTALLATION])
 
 
 def resume_worker(session: Session, host: str, name: str, by: str, reason: str = "") -> None:
@@ -118,6 +121,7 @@ def resume_worker(session: Session, host: str, name: str, by: str, reason: str =
 
     session.retrying(lambda connection: work(Graph(connection)))
     session.wake("ready")
+    session.changed([INSTALLATION])
 
 
 def _refuse_removed(graph: Graph, archive: int) -> Any:

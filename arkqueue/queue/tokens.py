@@ -19,6 +19,7 @@ from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.errors import ArkqueueError, Conflict, Invalid, NotFound
+from arkqueue.model import INSTALLATION
 
 FILE = "token"
 """The name of the file in the home folder that holds the first token."""
@@ -103,6 +104,7 @@ def create(
     _remember(
         session, by, "create token", f"{row.id} {name} ({scope})" + "".join(f" for {author}" for author in authors)
     )
+    session.changed([INSTALLATION])
     return token_of(row), secret
 
 
@@ -131,6 +133,7 @@ def revoke(session: Session, token: int, by: str) -> None:
     if not session.rows("revoke_token", token=token):
         raise Conflict(f"token {token} ({known.name})", "is revoked already")
     _remember(session, by, "revoke token", f"{token} {known.name}")
+    session.changed([INSTALLATION])
 
 
 def first_token(session: Session, home: Path) -> str:

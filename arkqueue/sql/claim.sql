@@ -272,11 +272,17 @@ select a.id, t.stop from attempt a join task t on t.id = a.task_id
 where a.process = %(process)s and a.ended_at is null and t.stop is not null;
 
 -- name: register_manager
--- Register a task manager's process, or note that it still runs.
+-- Register a task manager's process, or note that it still runs. `is_news`: it is new, runs again, or
+-- has other faults than before. The text of `low_disk` differs each time, as it has the free bytes.
+with before as (select fault, engine_fault, low_disk, stopped_at from task_manager where process = %(process)s)
 insert into task_manager (process, host, hostname, slots, fault, engine_fault, low_disk, account, labels, store, scratch_limit)
 values (%(process)s, %(host)s, %(hostname)s, %(slots)s, %(fault)s, %(engine_fault)s, %(low_disk)s, %(account)s, %(labels)s, %(store)s, %(scratch_limit)s)
 on conflict (process) do update set seen_at = clock_timestamp(), stopped_at = null,
-    fault = excluded.fault, engine_fault = excluded.engine_fault, low_disk = excluded.low_disk;
+    fault = excluded.fault, engine_fault = excluded.engine_fault, low_disk = excluded.low_disk
+returning not exists (
+    select from before b
+    where b.stopped_at is null and (b.fault, b.engine_fault) is not distinct from (task_manager.fault, task_manager.engine_fault)
+      and (b.low_disk is null) = (task_manager.low_disk is null)) as is_news;
 
 -- name: unregister_manager
 -- Record that a task manager has stopped.

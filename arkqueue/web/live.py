@@ -1,5 +1,6 @@
 """Tells open pages that their data have changed, by server-sent events. All of them share one
-subscription of this process.
+subscription of this process. A change of the installation, such as its pause, a drain or a lock of
+all archives, is announced like that of an archive, and heard by every page.
 
     queue ── after a commit: topic of the archive ──→ wake-ups ──→ Live.hear ──→ a flag of each page that shows this archive ──→ "changed"
 
@@ -21,7 +22,7 @@ import asyncio
 import re
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Set
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from threading import Lock
@@ -32,7 +33,7 @@ from fastapi import Request
 from arkqueue.db.session import Session
 from arkqueue.db.wakeups import ARCHIVE, WATCHED
 from arkqueue.logs.follow import Followed
-from arkqueue.model import AttemptId
+from arkqueue.model import INSTALLATION, AttemptId
 
 PACE = 0.15
 """The fewest seconds between two events of a page."""
@@ -66,6 +67,10 @@ class _Page:
     loop: asyncio.AbstractEventLoop
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     log: Followed | None = None
+
+    def shows(self, changed: Set[int]) -> bool:
+        """Whether the page shows one of these archives. Each page shows the installation."""
+        return self.of.archives is None or INSTALLATION in changed or not self.of.archives.isdisjoint(changed)
 
     def hear_log(self) -> None:
         """Wake the page if the log may have grown since the page was made."""
@@ -112,7 +117,7 @@ class Live:
                 self._missed = self._now()
             else:
                 self._changed |= dict.fromkeys(changed, self._now())
-            concerned = [p for p in self._pages if changed is None or p.of.archives is None or p.of.archives & changed]
+            concerned = [page for page in self._pages if changed is None or page.shows(changed)]
         for page in concerned:
             page.wake()
 
@@ -129,7 +134,7 @@ class Live:
         if found is None or found[1] != self._name or self._wakeups is None:
             return True
         with self._lock:
-            archives = self._changed if of.archives is None else of.archives
+            archives = self._changed if of.archives is None else of.archives | {INSTALLATION}
             last = max((self._changed.get(archive, 0) for archive in archives), default=0)
             return max(last, self._missed) >= int(found[2])
 

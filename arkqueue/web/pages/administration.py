@@ -206,6 +206,7 @@ def shown_settings(view: ArchiveView, goes: Any = None, sent: Form | None = None
         was = sent["was"] or was
     begins = {names[0]: title for title, names in SECTIONS.items()}
     names = {"archive": view, "fields": fields, "goes": goes, "_sections": begins, "_was": was, "_opened": opened}
+    names["_is_sent"] = sent is not None  # its address is not that of the page, which cannot follow changes then
     return Shown("settings.html", {**names, "_here": f"/-/settings/{page_path(view.name)}"})
 
 

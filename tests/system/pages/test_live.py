@@ -7,7 +7,7 @@ from __future__ import annotations
 import html
 import re
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from urllib.parse import parse_qsl
 
@@ -17,11 +17,12 @@ import pytest
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.logs import Logs
-from arkqueue.model import Stream
-from arkqueue.queue import removal, tokens
+from arkqueue.model import INSTALLATION, ArchiveId, Stream
+from arkqueue.queue import claim, locks, notifications, pauses, removal, tokens
 from arkqueue.queue.tokens import Scope
 from arkqueue.web import ApiServer, connections, create_app, live, run_api
-from tests.builders import a_gateway, an_archive
+from tests.builders import HOST, PROCESS, AnArchive, a_gateway, an_archive
+from tests.db.test_notifications import choose, judge, set_receivers
 from tests.system.pages.conftest import Visitors
 from tests.system.waking import waking_session
 from tests.system.web.conftest import PLAIN
@@ -89,6 +90,62 @@ def test_the_page_of_an_item_hears_of_the_changes_of_its_archive(visitor: Visito
     with opened(browser, html.unescape(address), as_of(browser, "/papers@2/*/x")) as events:
         papers.run("a/x@2")
         assert CHANGED in events
+
+
+CI = "https://hooks.example.org/ci"
+CHANGES: dict[str, Callable[[Session, AnArchive], object]] = {
+    "everything is paused": lambda session, _: pauses.pause_all(session, "Friday", "ann"),
+    "everything is resumed": lambda session, _: pauses.resume_all(session, "ann"),
+    "a host is drained": lambda session, _: pauses.drain(session, HOST, "new disks", "ann"),
+    "a host is resumed": lambda session, _: pauses.resume_worker(session, HOST, "node2", "ann"),
+    "a lock of all is limited": lambda session, _: locks.set_capacity(session, INSTALLATION, "global/tape", 2, "ann"),
+    "a lock of all is paused": lambda session, _: locks.pause(session, INSTALLATION, "global/tape", "dust", "ann"),
+    "a lock is limited": lambda session, papers: locks.set_capacity(session, ArchiveId(papers.id), "tex", 2, "ann"),
+    "a task manager has a full disk": lambda session, _: claim.register(session, PROCESS, HOST, "node2", 4, low_disk="1 MiB free"),
+    "a task manager stops": lambda session, _: claim.unregister(session, PROCESS),
+    "a task manager starts": lambda session, _: claim.register(session, PROCESS, HOST, "node2", 4),
+    "a token is made": lambda session, _: tokens.create(session, name="ci", scope=Scope.READ, by="ann"),
+    "a token is revoked": lambda session, _: tokens.revoke(session, tokens.tokens(session)[-1].id, "ann"),
+    "settings are changed": lambda _, papers: set_receivers(papers, **{CI: ["failed"]}),
+    "a task fails": lambda _, papers: papers.fail("a@3"),
+    "a notification is made": lambda session, _: judge(session),
+    "a notification was not taken": lambda session, papers: notifications.record_failure(session, choose(papers)[0], "503", is_silent=True),
+    "a notification is sent again": lambda session, _: notifications.resend(session, 1, "ann"),
+    "a notification is sent": lambda session, papers: notifications.record_sent(session, choose(papers)[0]),
+}  # fmt: skip
+"""What open pages show, and hear of."""
+
+
+def test_open_pages_hear_of_everything_that_they_show(visitor: Visitors, session: Session) -> None:
+    claim.register(session, PROCESS, HOST, "node2", 4)
+    papers = an_archive(session)
+    papers.commit({"b": "lock: [tex, global/tape]"})
+    papers.commit({"a": ""})
+    assert session.wakeups is not None
+    assert session.wakeups.listening.wait(30)
+    browser = visitor(Scope.ADMIN)
+    for address in ("/-/notifications", "/-/settings/papers", "/-/task-managers", "/-/tokens", "/-/locks", "/"):
+        assert ' data-live="/-/live' in browser.get(address).text, address
+    pages = "/papers", "/"
+    for what, change in CHANGES.items():
+        moments = [as_of(browser, page) for page in pages]
+        change(session, papers)
+        for page, moment in zip(pages, moments, strict=True):
+            with opened(browser, f"/-/live{'?of=papers' if page != '/' else ''}", moment) as events:
+                assert next(line for line in events if line.startswith("event: ")) == CHANGED, (what, page)
+
+
+def test_a_task_manager_that_reports_nothing_new_wakes_no_page(
+    visitor: Visitors, session: Session, server: ApiServer
+) -> None:
+    claim.register(session, PROCESS, HOST, "node2", 4, low_disk="2 MiB free")
+    assert session.wakeups is not None
+    assert session.wakeups.listening.wait(30)
+    browser = visitor(Scope.READ)
+    with opened(browser, "/-/live", as_of(browser, "/")) as events:
+        claim.register(session, PROCESS, HOST, "node2", 4, low_disk="1 MiB free")
+        server.close()
+        assert CHANGED not in events
 
 
 def test_a_page_hears_of_no_archive_that_its_token_is_not_for(
