@@ -160,6 +160,23 @@ def test_a_sign_in_ends_with_its_token_and_at_sign_out(visitor: Visitors, sessio
     assert other.get("/").status_code == 303
 
 
+def test_a_sign_in_lasts_for_thirty_days(visitor: Visitors, session: Session) -> None:
+    browser = visitor(Scope.OPERATE)
+    archive = an_archive(session)
+    archive.commit({"a": ""})
+    form = form_of(browser.get("/papers@2"))
+    archive.sql("update sign_in set expires_at = expires_at - interval '29 days 23 hours'")
+    assert browser.get("/papers@2").status_code == 200
+    archive.sql("update sign_in set expires_at = expires_at - interval '1 hour'")
+    assert browser.get("/papers@2").headers["location"] == "/-/sign-in?next=%2Fpapers%402"
+    assert browser.get("/-/live?of=papers").status_code == 204, "an open page does not connect again"
+    sent = browser.post("/-/act", data={"form": form, "name": "papers@2/a", "verb": "hold", "back": "/papers@2"})
+    assert sent.headers["location"].startswith("/-/sign-in")
+    assert archive.state("a@2") == "ready"
+    visitor(Scope.READ)
+    assert len(archive.sql("select hash from sign_in where not once")) == 1, "what has expired is removed"
+
+
 def test_a_form_of_another_site_does_nothing(visitor: Visitors, session: Session) -> None:
     archive = an_archive(session)
     archive.commit({"a": ""})
