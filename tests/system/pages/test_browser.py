@@ -23,7 +23,7 @@ from arkqueue.web.pages.visitor import COOKIE
 from tests.browsers import CHANGED
 from tests.builders import AnArchive, a_gateway, a_workflow, an_archive
 from tests.db.test_notifications import choose, failed_runs, set_receivers
-from tests.system.pages.conftest import HOSTILE, HOSTILE_ITEM, a_token
+from tests.system.pages.conftest import a_token
 from tests.system.waking import waking_session
 
 __all__ = ["waking_session"]
@@ -33,9 +33,6 @@ TASKS = {
     "pdf": "depends: [index]",
     "a-task-with-a-long-name-that-somebody-always-writes": "depends: [pdf]",
 }
-ADDRESSES = (
-    "/", "/papers", "/papers@3", "/papers@2/index", "/-/search?q=change", "/-/locks", "/-/schedules", "/-/task-managers", "/-/audit-log", "/-/settings/papers", "/-/trigger?of=papers", "/thesis", "/papers@2/index?find=a",
-)  # fmt: skip
 Opened = Callable[..., Page]
 expect.set_options(timeout=120_000)  # milliseconds that only a failing test waits
 
@@ -548,18 +545,6 @@ def test_menus_and_tables_cut_nothing_off(opened: Opened, session: Session, widt
         assert page.evaluate(cut) == 0, address
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("width", [360, 1280])
-def test_no_page_is_wider_than_its_window(opened: Opened, archive: AnArchive, session: Session, width: int) -> None:  # noqa: ARG001
-    lists = an_archive(session, "lists")
-    lists.commit({"check": f"foreach: ['{HOSTILE_ITEM * 3}']"})
-    lists.fail(f"check/{HOSTILE_ITEM * 3}@2")
-    page = opened("/", viewport={"width": width, "height": 800})
-    for address in (*ADDRESSES, f"/-/search?q={HOSTILE_ITEM[:4]}", "/lists@2"):
-        page.goto(address)
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, address
-
-
 WIDE = """document.documentElement.scrollWidth <= innerWidth ? [] : [...document.querySelectorAll("body *")]
     .filter((one) => one.getBoundingClientRect().right > innerWidth || one.scrollWidth > innerWidth).map((one) => one.outerHTML.slice(0, 200))"""
 """What stands out of the window to the right, where the page scrolls sideways."""
@@ -618,12 +603,6 @@ def test_long_names_make_no_form_table_or_preview_wider_than_a_phone(opened: Ope
 
 
 @pytest.mark.full
-def test_the_dark_page_is_dark(opened: Opened, archive: AnArchive) -> None:  # noqa: ARG001
-    page = opened("/", color_scheme="dark")
-    assert page.evaluate("getComputedStyle(document.documentElement).backgroundColor") == "rgb(20, 22, 26)"
-
-
-@pytest.mark.full
 def test_the_search_has_a_key(opened: Opened, archive: AnArchive) -> None:  # noqa: ARG001  it has something to find
     page = opened("/papers")
     page.keyboard.press("/")
@@ -672,22 +651,6 @@ def test_focus_draws_the_edges_of_a_cell_and_says_why_it_waits_without_a_request
     expect(page.locator(".grid tbody tr")).to_have_count(1)
     page.keyboard.press("u")
     expect(page.locator(".grid tbody tr")).to_have_count(4)
-
-
-@pytest.mark.full
-def test_hostile_names_do_nothing_in_a_browser(opened: Opened, archive: AnArchive, session: Session) -> None:
-    archive.commit({"a": "", "tile": f"foreach: ['{HOSTILE_ITEM}']"}, author=HOSTILE)
-    archive.end("a@4", 1, message=HOSTILE)
-    control.note(session, HOSTILE, HOSTILE, run=RunId(archive.run_id(4)), task=archive.task("a@4"))
-    page = opened("/")
-    archive.fail(f"tile/{HOSTILE_ITEM}@4")
-    page.on("dialog", lambda dialog: pytest.fail(f"a page said {dialog.message}"))
-    for address in ("/", "/papers", "/papers@4", "/papers@4/a", "/-/search?q=script", "/-/audit-log"):
-        page.goto(address)
-        assert page.evaluate("document.querySelectorAll('main script, main img').length") == 0, address
-    page.goto("/papers")
-    page.locator('.grid a[href="/papers@4/a"]').focus()
-    expect(page.locator(".foot .line")).to_contain_text("<script>alert(1)</script>")
 
 
 @pytest.mark.full

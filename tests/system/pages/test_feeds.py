@@ -19,6 +19,7 @@ from arkqueue.web.pages.feeds import COLOURS
 from tests.builders import HOST, PROCESS, AnArchive, an_archive
 from tests.db.test_notifications import set_receivers
 from tests.system.pages.conftest import HOSTILE, Visitors, a_token, said
+from tests.system.pages.every_page import MISSING, PAGES, an_installation, folded
 from tests.system.web.conftest import PLAIN
 
 ATOM = "{http://www.w3.org/2005/Atom}"
@@ -118,18 +119,17 @@ def test_a_feed_has_the_runs_that_came_to_an_end(reader: httpx.Client, archive: 
     assert not set(answer.text) & set("\x1b\x07\u202e")
 
 
-PAGES = (
-    "/", "/papers", "/papers@2", "/papers@2/a", "/-/search?q=a", "/-/locks", "/-/schedules", "/-/task-managers", "/-/tokens", "/-/audit-log", "/-/settings/papers",
-)  # fmt: skip
-
-
-@pytest.mark.usefixtures("archive")
-def test_every_page_is_there_as_json(admin: httpx.Client) -> None:
-    for page in PAGES:
+def test_every_page_is_there_as_json(admin: httpx.Client, session: Session) -> None:
+    """The pages are those of the router (test_every_page.py)."""
+    an_installation(session)
+    for page in (address.replace("FOLDED", str(folded(session))) for of in PAGES.values() for address in of):
         answer = admin.get(page, headers={"accept": "application/json"})
-        assert answer.headers["content-type"] == "application/json", page
+        assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json"), page
         assert admin.get(page + ("&" if "?" in page else "?") + "format=json").json().keys() == answer.json().keys()
         assert not [name for name in answer.json() if name.startswith("_")], page
+    for page in MISSING:
+        answer = admin.get(page, headers={"accept": "application/json"})
+        assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json"), page
 
 
 def test_json_of_a_page_has_a_run_as_the_api_has_it_and_is_compressed(admin: httpx.Client, archive: AnArchive) -> None:

@@ -204,6 +204,48 @@ def test_faults_of_a_revision_and_names_of_groups_stay_in_sight(opened: Opened, 
 
 
 @pytest.mark.full
+def test_the_head_and_the_commits_stay_while_five_hundred_columns_are_scrolled(
+    opened: Opened, session: Session
+) -> None:
+    names = {f"task-{number:03}{'-of-a-long-name' * (number % 5)}": "" for number in range(500)}
+    archive = an_archive(session)
+    for _ in range(3):
+        archive.commit(names)
+    archive.fail("task-000@2")
+    for _ in range(27):
+        archive.commit({"task-000": "", "task-499-of-a-long-name-of-a-long-name-of-a-long-name-of-a-long-name": ""})
+    archive.commit(names)
+    for columns in ("", "?columns=task-000,task-001-of-a-long-name"):
+        page = opened(f"/papers{columns}", viewport={"width": 1280, "height": 500})
+        scroll = page.locator(".scroll.tall")
+        if columns:
+            scroll.evaluate("e => e.scrollTo(0, 1e6)")
+            assert scroll.evaluate("e => e.scrollTop") > 100, "there is something to scroll"
+        else:
+            scroll.evaluate("e => e.scrollTo(30000, 1e6)")
+            assert scroll.evaluate("e => e.scrollLeft") == 30000
+        told = scroll.evaluate("""scroll => {
+            const box = scroll.getBoundingClientRect(), at = (e) => e.getBoundingClientRect(), round = Math.round;
+            const rows = [...scroll.querySelectorAll("tr")], whole = rows.filter((row) => [...row.cells].every((cell) => cell.colSpan === 1)), seen = new Set();
+            return {
+                head: rows[0].cells.length && [...rows[0].cells].map((cell) => round(at(cell).top - box.top)),
+                commits: rows.slice(1).map((row) => round(at(row.cells[0]).left - box.left)),
+                columns: whole.map((row) => [...row.cells].map((cell) => round(at(cell).left)).join()).filter((one) => !seen.has(one) && seen.add(one)).length,
+                lines: rows.slice(1).map((row) => new Set([...row.cells].flatMap((cell) => [round(at(cell).top), round(at(cell).bottom)])).size),
+                cells: rows.map((row) => [...row.cells].reduce((sum, cell) => sum + cell.colSpan, 0)),
+                whole: whole.length,
+            };
+        }""")
+        assert len(set(told["cells"])) == 1
+        assert told["cells"][0] == (3 if columns else 501)
+        assert set(told["head"]) <= {0, 1}, "the head is where it was"
+        assert set(told["commits"]) <= {0, 1}, "so are the commits"
+        assert told["whole"] >= (20 if columns else 3)
+        assert told["columns"] == 1, "each column is below its head"
+        assert set(told["lines"]) == {2}, "the cells of a row begin and end alike"
+
+
+@pytest.mark.full
 def test_a_row_without_an_author_is_in_line(opened: Opened, session: Session) -> None:
     archive = an_archive(session)
     archive.sql("update revision set author = '', message = ''")

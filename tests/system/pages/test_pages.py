@@ -194,6 +194,27 @@ def test_a_long_run_has_a_link_to_its_first_failure_and_keys_find_the_others(
     assert '<a href="/papers@2/index" class="alarm"' in operator.get("/papers@2").text
 
 
+def test_a_run_says_when_it_will_be_done_by_the_times_of_earlier_runs(
+    operator: httpx.Client, archive: AnArchive
+) -> None:
+    archive.run("index@2", "pdf@2", "upload@2")
+    archive.sql("update attempt set started_at = ended_at - interval '20 minutes'")
+    archive.commit(TASKS)
+    assert re.search(
+        r" Done in (59 min|1 h), \d\d:\d\d UTC , by the times of earlier runs\.", said(operator.get("/papers@3"))
+    )
+    archive.run("index@3", "pdf@3")
+    archive.claim("upload@3")
+    archive.sql("update attempt set started_at = now() - interval '5 minutes 30 s' where ended_at is null")
+    page = operator.get("/papers@3")
+    assert re.search(r" Done in 14 min, \d\d:\d\d UTC , by the times of earlier runs\.", said(page))
+    assert re.search(r'<span data-since="[^"]*">5:3\d</span>', page.text), "its clock goes on"
+    archive.sql("update attempt set started_at = now() - interval '25 minutes' where ended_at is null")
+    assert "Done any moment , by the times" in said(operator.get("/papers@3"))
+    archive.run("upload@3")
+    assert "Done" not in said(operator.get("/papers@3"))
+
+
 def test_a_run_is_drawn_with_what_it_waits_for_elsewhere(operator: httpx.Client, archive: AnArchive) -> None:
     archive.commit(TASKS)
     page = operator.get("/papers@3")

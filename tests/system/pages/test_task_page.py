@@ -11,7 +11,7 @@ import pytest
 
 from arkqueue.db.session import Session
 from arkqueue.model import End, RunId, Usage
-from arkqueue.queue import scratch
+from arkqueue.queue import claim, scratch
 from tests.builders import PROCESS, AnArchive, an_archive
 from tests.system.pages.conftest import HOSTILE, confirm, first, form_of, press, said
 
@@ -85,6 +85,23 @@ def test_the_workspace_of_a_running_attempt_has_its_place(reader: httpx.Client, 
     assert "Used at least 3.2 s of processor time in 1 attempt, at least 104 MiB" in said(reader.get("/papers@2"))
     assert "Workspace" not in said(reader.get("/papers@2/a"))
     assert "Checkout" not in said(reader.get("/papers@2/gate"))
+
+
+def test_a_task_shows_the_digest_of_the_image_in_which_each_attempt_ran(
+    reader: httpx.Client, archive: AnArchive
+) -> None:
+    archive.commit({"a": "image: debian:13"})
+    assert "Image debian:13" in said(reader.get("/papers@2/a"))
+    digests = [f"sha256:{digit * 64}" for digit in "ab"]
+    for number, digest in enumerate(digests, 1):
+        attempt = archive.attempt("a@2")
+        claim.reserve(archive.session, PROCESS, attempt, digest, 60)
+        assert f"Image {digest}" in said(reader.get("/papers@2/a"))
+        archive.fail("a@2")
+        if number == 1:
+            archive.retry("a@2")
+    assert f"Image {digests[0]}" in said(reader.get("/papers@2/a?attempt=1"))
+    assert f"Image {digests[1]}" in said(reader.get("/papers@2/a"))
 
 
 def test_a_task_shows_the_scratch_folder_that_it_works_in(
