@@ -1,6 +1,6 @@
 """The installation and the browser of rows 21 to 23. The installation has a long history, an
-archive with many task names, one whose tasks were all renamed, one with many columns, and a long
-list. The browser has no screen, and is signed in.
+archive with many task names, one whose tasks were all renamed, one with many columns, a long list, a
+backfill, and an archive for submissions. The browser has no screen, and is signed in.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import http.client
 import json
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -20,8 +20,8 @@ import psycopg
 
 from arkqueue import workflow
 from arkqueue.db.session import Session
-from arkqueue.model import SourceFile, Workflow
-from arkqueue.queue import planning
+from arkqueue.model import ArchiveId, BranchId, SourceFile, Workflow
+from arkqueue.queue import backfill, planning
 from benchmarks import history
 from benchmarks.bench import Bench
 from benchmarks.lines import Line, a_queue, a_workflow
@@ -38,6 +38,10 @@ COLUMNS = "columns"
 """The archive whose runs have many tasks."""
 LIST = "list"
 """The archive whose newest run has a list."""
+BOX = "box"
+"""The archive with a task for submissions."""
+FILLED = "past-8"
+"""The archive of the history that has a backfill over all of its revisions."""
 PROCESS = "bench"
 SETTLED = 2.0
 """Seconds after the load of a page in which its script may load more."""
@@ -76,7 +80,7 @@ def make(bench: Bench, uri: str) -> dict[str, int]:
     with bench.admin(uri) as admin:
         history.make(admin, sizes["tasks"], sizes["archives"])
     with a_queue(uri) as session:
-        for name in (NAMES, FOLDED, COLUMNS, LIST):
+        for name in (NAMES, FOLDED, COLUMNS, LIST, BOX):
             Line.register(session, name)
         line = _line(session, FOLDED)
         line.append(session, a_workflow("".join(_task(n) for n in range(sizes["names"]))), 3)
@@ -88,6 +92,13 @@ def make(bench: Bench, uri: str) -> dict[str, int]:
         line = _line(session, LIST)
         line.append(session, _a_list(sizes["items"]))
         assert planning.finish(session, line.branch.id, lambda: True)
+        _line(session, BOX).append(session, a_workflow("- {name: check, command: 'true', on: submission}\n"))
+        filled = _line(session, FILLED).branch
+        backfill.begin(
+            session, ArchiveId(filled.archive), BranchId(filled.id), 2, None, names=["pdf"], by="bench", force=True
+        )
+        while backfill.plan(session, lambda *_: "no list is read") == 0.0:
+            pass
         with bench.admin(uri) as admin:
             _make_names(admin, sizes["names"], sizes["revisions"])
     return sizes
@@ -151,6 +162,7 @@ class Browser:
 
     def __init__(self, url: str, token: str) -> None:
         self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
+        self._form = ""
         body = urlencode({"token": token, "next": "/"})
         self._connection.request("POST", "/-/sign-in", body, {"Content-Type": "application/x-www-form-urlencoded"})
         answer = self._connection.getresponse()
@@ -158,29 +170,35 @@ class Browser:
         assert answer.status == 303, answer.status
         self.cookie = (answer.headers["set-cookie"] or "").partition(";")[0]
 
-    def get(self, address: str) -> Answer:
+    def get(self, address: str, fields: Mapping[str, str] | None = None, status: int = 200) -> Answer:
+        """The answer of a page; with ``fields``, that of a form that is sent to the address."""
         try:
-            return self._get(address)
+            return self._get(address, fields, status)
         except http.client.RemoteDisconnected:  # the server has closed the idle connection
             self._connection.close()
-            return self._get(address)
+            return self._get(address, fields, status)
 
-    def _get(self, address: str) -> Answer:
+    def _get(self, address: str, fields: Mapping[str, str] | None, status: int) -> Answer:
+        if fields is not None and not self._form:
+            (self._form,) = re.findall(r'name="form" value="(\w+)"', self._get("/-/locks", None, 200).text)[:1]
+        body = None if fields is None else urlencode({"form": self._form, **fields}).encode()
         began = time.perf_counter()
         headers = {"Cookie": self.cookie, "Accept": "text/html", "Accept-Encoding": "gzip", "Connection": "keep-alive"}
-        self._connection.request("GET", address, headers=headers)
+        if body is not None:
+            headers["Content-Type"] = "application/x-www-form-urlencoded"
+        self._connection.request("GET" if body is None else "POST", address, body, headers)
         answer = self._connection.getresponse()
         body = answer.read()
         took = (time.perf_counter() - began) * 1000
-        assert answer.status == 200, f"{address}: {answer.status} {body[:300]!r}"
+        assert answer.status == status, f"{address}: {answer.status} {body[:300]!r}"
         text = gzip.decompress(body) if answer.headers["content-encoding"] == "gzip" else body
         return Answer(took, len(body) + len(bytes(str(answer.headers), "latin-1")), text.decode("utf-8", "replace"))
 
-    def with_everything(self, address: str) -> int:
+    def with_everything(self, address: str, fields: Mapping[str, str] | None = None, status: int = 200) -> int:
         """The bytes of a page and of everything that the page refers to, as transferred at a first
         visit.
         """
-        page = self.get(address)
+        page = self.get(address, fields, status)
         parts = re.findall(r'(?:src|href)="(/-/static/[^"]+)"', page.text)
         return page.bytes + sum(self.get(part).bytes for part in parts)
 

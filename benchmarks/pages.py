@@ -15,7 +15,20 @@ import psycopg
 
 from arkqueue.queue import claim
 from benchmarks.bench import Bench, Figure, at_most, never_above
-from benchmarks.browsing import COLUMNS, FOLDED, LIST, NAMES, PROCESS, Browser, a_browser, make, many_tasks, transferred
+from benchmarks.browsing import (
+    BOX,
+    COLUMNS,
+    FILLED,
+    FOLDED,
+    LIST,
+    NAMES,
+    PROCESS,
+    Browser,
+    a_browser,
+    make,
+    many_tasks,
+    transferred,
+)
 from benchmarks.lines import Line, a_queue
 from benchmarks.open_pages import spent
 from benchmarks.servers import a_server
@@ -34,11 +47,14 @@ LATER: Final = 25
 @dataclass(slots=True)
 class _Page:
     """A page's address, the times of its answers, and the processor time that each answer takes in
-    the server and in its PostgreSQL, in milliseconds.
+    the server and in its PostgreSQL, in milliseconds. ``fields``: those of the form whose answer is
+    the page. ``status``: that of the answer, if it is a refusal.
     """
 
     what: str
     address: str
+    fields: Mapping[str, str] | None = None
+    status: int = 200
     took: list[float] = field(default_factory=list)
     spent: float = 0.0
     bytes: int = 0
@@ -52,11 +68,13 @@ def answers(bench: Bench) -> Iterator[Figure]:
         uri = stack.enter_context(bench.database())
         sizes = make(bench, uri)
         server = stack.enter_context(a_server(bench, uri, "web"))
+        (wide,) = server.sql("select max(r.id) as id from run r join archive a on a.id = r.archive_id where a.name = %s", COLUMNS)  # fmt: skip
+        server.api.post(f"/runs/{wide['id']}/report", {"now": True})
         pages = pages_of(server)
         with a_browser(server) as browser:
             for page in pages:
-                page.whole = browser.with_everything(page.address)
-                browser.get(page.address)
+                page.whole = browser.with_everything(page.address, page.fields, page.status)
+                browser.get(page.address, page.fields, page.status)
             look(browser, pages, times)
             with bench.admin(uri) as admin:
                 for page in pages:
@@ -64,13 +82,14 @@ def answers(bench: Bench) -> Iterator[Figure]:
             tasks = f"{sizes['tasks']} tasks of history"
             for page in pages:
                 yield Figure("21", f"{page.what}, {tasks}", "ms", [*page.took], [at_most(MEDIAN, "ms"), never_above(MOST, "ms")], "processor time", [page.spent], note=_size(page))  # fmt: skip
-            yield from _bytes(pages, transferred(server, [page.address for page in pages]))
+            visited = [page for page in pages if page.fields is None and page.status == 200]
+            yield from _bytes(pages, visited, transferred(server, [page.address for page in visited]))
             yield from _while_canceling(bench, uri, server, browser, pages)
 
 
 def pages_of(server: Installation) -> list[_Page]:
-    """Every page that has content: of an archive with a history, of one with many names, and of one
-    with many columns.
+    """Every page that has content: of an archive with a history, of one with many names, of one with
+    many columns, and of one with a long list; then forms: what they would do, and their refusals.
     """
     (past,) = server.sql(
         "select a.name, max(b.name) as branch, max(r.number) as number, max(r.id) as run from run r join archive a on a.id = r.archive_id"
@@ -115,8 +134,53 @@ def pages_of(server: Installation) -> list[_Page]:
         _Page("a task among 500", f"/{COLUMNS}@{wide['number']}/t7"),
         _Page("archive with a list", f"/{LIST}"),
         _Page("a run with a list", f"/{LIST}@{list_['number']}"),
+        _Page("items in one state", f"/{LIST}@{list_['number']}?list=tile&state=ready"),
+        _Page("an item", f"/{LIST}@{list_['number']}/*/item-77"),
+        _Page("a task of an item", f"/{LIST}@{list_['number']}/tile/item-77"),
+        _Page("search for an item", "/-/search?q=item-77"),
+        _Page("backfill", f"/{FILLED}@fill:1"),
+        _Page("a run of a backfill", f"/{FILLED}@2.2"),
+        _Page("report", f"/-/report?of={COLUMNS}@{wide['number']}"),
+        _Page("my revisions", "/-/mine?author=author-3"),
+        _Page("sessions", "/-/sessions"),
+        _Page("trigger", f"/-/trigger?of={name}"),
+        _Page("trigger one of 500 tasks", f"/-/trigger?of={COLUMNS}"),
+        _Page("submit", f"/-/submit/{BOX}"),
+        _Page("add an archive", "/-/add-archive"),
+        _Page("sign-in", "/-/sign-in"),
         _Page("badge", f"/{name}?format=svg"),
         _Page("feed", f"/{name}?format=atom"),
+        *_forms(name, number, bad["number"], wide["number"], list_["number"]),
+    ]
+
+
+def _forms(name: str, number: int, bad: int, wide: int, list_: int) -> list[_Page]:
+    """What forms show before anything happens, and refusals. ``number``: the newest revision of the
+    archive ``name``; ``bad``: one with a failure.
+    """
+
+    def act(what: str, verb: str, of: str, status: int = 200, **more: str) -> _Page:
+        return _Page(what, "/-/act", {"verb": verb, "name": of, "back": "/", **more}, status)
+
+    every = f"{LIST}@{list_}/tile/*"
+    return [
+        act("preview: cancel a run of 500 tasks", "cancel", f"{COLUMNS}@{wide}"),
+        act("preview: cancel a long list", "cancel", every),
+        act("preview: waive a long list", "skip", every),
+        act("preview: hold a long list", "hold", every),
+        act("preview: retry all of an archive", "retry", name),
+        act("preview: delete a run", "delete", f"{name}@{number}"),
+        act("preview: cancel a backfill", "cancel", f"{FILLED}@fill:1"),
+        act("preview: trigger", "trigger", f"{name}@{number}", task="pdf"),
+        act("preview: trigger 500 tasks", "trigger", f"{COLUMNS}@{wide}"),
+        act("preview: a backfill", "trigger", name, task="pdf", first="2", force="yes"),
+        _Page("preview: rewind", "/-/act/rewind", {"name": name, "revision": str(number // 2), "back": "/"}),
+        _Page("preview: remove an archive", "/-/act/remove-archive", {"name": name, "text": name, "back": "/"}),
+        act("refusal: restart what does not run", "restart", f"{name}@{number}/pdf", 409),
+        act("refusal: retry what later revisions replaced", "retry", f"{name}@{bad}/pdf", 409),
+        act("refusal: a trigger of a task that is not there", "trigger", f"{name}@{number}", 422, task="nothing"),
+        _Page("refusal: no such archive", "/past-7o", None, 404),
+        _Page("refusal: no such run", f"/{name}@999999/pdf", None, 404),
     ]
 
 
@@ -124,7 +188,7 @@ def look(browser: Browser, pages: Sequence[_Page], times: int) -> None:
     """Requests each page ``times`` times in sequence."""
     for _ in range(times):
         for page in pages:
-            answer = browser.get(page.address)
+            answer = browser.get(page.address, page.fields, page.status)
             page.took.append(answer.took)
             page.bytes = max(page.bytes, answer.bytes)
 
@@ -135,7 +199,7 @@ def _spent_on(page: _Page, browser: Browser, server: Installation, admin: psycop
     """
     before = _spent(server, admin)
     for _ in range(times):
-        browser.get(page.address)
+        browser.get(page.address, page.fields, page.status)
     return (_spent(server, admin) - before) * 1000 / times
 
 
@@ -148,8 +212,8 @@ def _size(page: _Page) -> str:
     return f"{page.bytes / 1000:.1f} kB"
 
 
-def _bytes(pages: Sequence[_Page], later: Mapping[str, int]) -> Iterator[Figure]:
-    whole, largest = max(pages, key=lambda page: page.whole), max(pages, key=lambda page: later[page.address])
+def _bytes(pages: Sequence[_Page], visited: Sequence[_Page], later: Mapping[str, int]) -> Iterator[Figure]:
+    whole, largest = max(pages, key=lambda page: page.whole), max(visited, key=lambda page: later[page.address])
     yield Figure("21", "first load with everything, the largest page", "kB", [whole.whole / 1000], [at_most(FIRST, "kB")], note=whole.what)  # fmt: skip
     yield Figure("21", "a page after that with what its script loads, the largest", "kB", [later[largest.address] / 1000], [at_most(LATER, "kB")], note=largest.what)  # fmt: skip
 

@@ -6,12 +6,15 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from benchmarks.__main__ import ROWS
 from benchmarks.bench import Figure, at_most, faster, interleaved, ratio_at_least
+from benchmarks.pages import pages_of
 from tests.system.end_to_end.installation import ROOT, environment
+from tests.system.pages.every_page import PAGES, route_of
 
 
 @pytest.mark.full
@@ -46,6 +49,13 @@ def test_every_row_of_the_suite_is_there() -> None:
     assert {str(row) for row in range(1, 20)} <= ROWS.keys()
     for place, _ in ROWS.values():
         assert callable(_function(place))
+
+
+def test_every_page_of_the_router_is_timed() -> None:
+    rows = [{"name": "past-7", "branch": "", "number": 9, "run": 9}]
+    pages = pages_of(SimpleNamespace(sql=lambda *_: rows))  # type: ignore[arg-type]  an installation
+    assert PAGES.keys() - {route_of(page.address) for page in pages if page.fields is None} == {"/-/archives/{name}"}
+    assert {"/-/act", "/-/act/{act}"} <= {route_of(page.address, "POST") for page in pages if page.fields}
 
 
 def test_figure_is_judged_by_its_median_and_by_the_median_ratio_of_its_pairs() -> None:

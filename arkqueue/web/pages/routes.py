@@ -76,7 +76,7 @@ NAMES: Final = "Pages are named as on the command line: /papers, /papers@12, /pa
 
 def pages() -> types.ASGIApp:
     """All pages. An internal error is shown to a browser as a page, and to a program as JSON."""
-    router = Router(_routes())
+    router = Router(routes())
 
     async def app(scope: types.Scope, receive: types.Receive, send: types.Send) -> None:
         has_begun = False
@@ -97,7 +97,7 @@ def pages() -> types.ASGIApp:
     return app
 
 
-def _routes() -> list[BaseRoute]:
+def routes() -> list[BaseRoute]:
     """The pages in the order in which addresses are matched."""
     return [
         Route("/", page(overview.overview)),
