@@ -100,6 +100,7 @@ def _change_free(
     def transaction(graph: Graph, read: list[list[Any]]) -> list[T]:
         found, *graph.ahead = read
         graph.has_locked([row for row in found if row.is_locked])
+        graph.in_tiers = any(row.in_tiers for row in found)
         busy[:] = [row.id for row in found if not row.is_locked]
         locked[:] = graph.archives
         return [_done(graph, work)] if locked else []

@@ -256,12 +256,11 @@ def claim_within(connection: Connection, process: str, request: Request) -> tupl
     return _claimed(_rows(partial(answers, connection), request.parameters(process)), request.turns)
 
 
-def claim_last(graph: Graph, process: str, request: Request, *, in_tiers: bool) -> Claiming:
+def claim_last(graph: Graph, process: str, request: Request) -> Claiming:
     """Like `claim_within`, but the claim shares a round trip with the commit of the transaction,
-    unless an archive with ready tasks has a tier or a limit (``in_tiers``). The claims are known
-    after the commit.
+    unless an archive with ready tasks has a tier or a limit. The claims are known after the commit.
     """
-    if in_tiers:
+    if graph.in_tiers:
         claimed = claim_within(graph.conn, process, request)
         return lambda: claimed
     asked, found = request.parameters(process), list[Answer]()

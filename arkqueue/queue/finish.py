@@ -92,8 +92,8 @@ def finish_and_claim(
     def judge(row: Any, outcome: Outcome) -> Receipt:
         return _receipt(row, outcome, process)
 
-    def claim(graph: Graph, in_tiers: bool) -> Claiming:
-        claims = claim_last(graph, process, request, in_tiers=in_tiers)
+    def claim(graph: Graph) -> Claiming:
+        claims = claim_last(graph, process, request)
 
         def committed() -> tuple[list[Claim], bool]:
             found, is_more = claims()
@@ -209,7 +209,7 @@ def _end(
     outcomes: Sequence[Outcome],
     judge: Callable[[Any, Outcome], Receipt],
     patience: float,
-    claim: Callable[[Graph, bool], Claiming] | None = None,
+    claim: Callable[[Graph], Claiming] | None = None,
 ) -> Finished:
     """``claim``: run once, at the end of the first transaction; its result is called after the commit."""
     if not outcomes:
@@ -219,7 +219,7 @@ def _end(
     badly = [outcome.attempt for outcome in outcomes if not completes(outcome.end, outcome.exit_code)]
 
     def work(graph: Graph) -> dict[AttemptId, Receipt]:
-        rows, *in_tiers = graph.ahead or [graph.rows("lock_attempts", **lock | {"archives": graph.archives})]
+        (rows,) = graph.ahead or [graph.rows("lock_attempts", **lock | {"archives": graph.archives})]
         receipts = {AttemptId(row.id): judge(row, by_id[row.id]) for row in rows}
         moved = _record(graph, [(by_id[row.id], row) for row in rows if receipts[row.id] is Receipt.RECORDED])
         # A task of a deleted or rewritten branch is not run again, unless a person restarts it.
@@ -234,15 +234,13 @@ def _end(
             graph.follow(entering=close(graph, ended))
         graph.grant()
         if claim is not None and not claimed:
-            claims = claim(graph, in_tiers != [[]])
+            claims = claim(graph)
             graph.to_keep.append(lambda: claimed.append(claims()))
         return receipts
 
     claimed: list[tuple[list[Claim], bool]] = []
     lock = {"attempts": list(by_id), "archives": None, "badly": badly}
     ahead: list[Block] = [("lock_attempts", lock)]
-    if claim is not None:
-        ahead.append(("any_in_tiers", {}))
     receipts = dict.fromkeys(by_id, Receipt.NOT_YOURS)
     archives = {outcome.archive for outcome in outcomes if outcome.archive is not None}
     unknown = [outcome.attempt for outcome in outcomes if outcome.archive is None]

@@ -54,6 +54,8 @@ class Graph:
         """The rows that the caller had read together with the lock."""
         self.archives: list[int] = []
         """The archives that this transaction has locked."""
+        self.in_tiers = True
+        """False if no archive with ready tasks has a limit or a tier of its own."""
         self.limited = False
         """True if one of the locked archives has a limit (max_running)."""
         self.uses_locks = False

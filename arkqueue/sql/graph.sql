@@ -58,7 +58,7 @@ order by id for no key update;
 -- Like `lock_archives`, but skip the archives that another transaction has locked. The archives are
 -- named by their ids (`archives`) or by their attempts (`attempts`). Returns all of them;
 -- `is_locked`: this statement has locked the archive. The setting `arkqueue.locked` tells the next
--- statements of the same round trip which archives these are.
+-- statements of the same round trip which archives these are. `in_tiers`: see `any_in_tiers`.
 with wanted as materialized (
     select id from archive
     where id = any(%(archives)s::bigint[] || array(
@@ -69,7 +69,7 @@ with wanted as materialized (
     select array(select id from free)::text as ids
 )
 select wanted.id, free.is_limited, free.uses_locks, free.uses_lists, free.notifies, free.purges, free.id is not null as is_locked, pg_postmaster_start_time() as server_since,
-       (select set_config('arkqueue.locked', ids, true) from locked) as told,
+       (select set_config('arkqueue.locked', ids, true) from locked) as told, exists (select from ready_archive where limited or tier <> 5) as in_tiers,
        (select set_config('plan_cache_mode', 'force_generic_plan', true)) as planned, (select set_config('enable_seqscan', 'off', true)) as scanned,
        (select set_config('jit', 'off', true)) as compiled
 from wanted left join free on free.id = wanted.id;
