@@ -41,7 +41,7 @@ from arkqueue.db.connections import Connection, Database
 from arkqueue.db.embedded.server import Embedded
 from arkqueue.db.migrations import migrate
 from arkqueue.errors import DatabaseUnavailable
-from tests.soundness import assert_sound
+from tests.soundness import assert_sound, assert_sound_at, destroy_sound
 from tests.waiting import eventually
 
 _HOME = pytest.StashKey[Path]()
@@ -184,15 +184,19 @@ _numbers = itertools.count(1)
 
 
 @contextmanager
-def a_database(server: Embedded, template: str, strategy: str = "wal_log") -> Iterator[str]:
-    """The connection string of a new database that is dropped afterwards. ``strategy``: use
-    ``file_copy`` for a large template.
+def a_database(server: Embedded, template: str, strategy: str = "wal_log", *, is_checked: bool = True) -> Iterator[str]:
+    """The connection string of a new database. Afterwards, the database's invariants are checked if
+    ``is_checked``, and the database is dropped. ``strategy``: use ``file_copy`` for a large
+    template.
     """
     name = f"test_{os.getpid()}_{next(_numbers)}"
     with _admin(server.uri) as admin:
         admin.execute(f"create database {name} template {template} strategy {strategy}".encode())
     try:
-        yield make_conninfo(server.uri, dbname=name)
+        uri = make_conninfo(server.uri, dbname=name)
+        yield uri
+        if is_checked:
+            assert_sound_at(uri)
     finally:
         with _admin(server.uri) as admin:
             admin.execute(f"drop database {name} with (force)".encode())
@@ -205,7 +209,8 @@ class Kept:
 
     def __init__(self, server: Embedded, template: str) -> None:
         self._life = ExitStack()
-        self.uri = self._life.enter_context(a_database(server, template))
+        # The database is checked after each test, so not again at its end.
+        self.uri = self._life.enter_context(a_database(server, template, is_checked=False))
         self._pool: Database | None = None
         self._own: Connection | None = None
 
@@ -316,16 +321,15 @@ class Databases:
             " where relkind = 'r' and relnamespace = 'public'::regnamespace",
             [LARGE],
         ).fetchall()
-        if left["changed"] or left["large"]:
-            if not left["changed"] and not is_garbled:
+        is_as_new = not (left["changed"] or left["large"])
+        if not is_garbled:
+            if not is_as_new:
                 # A plan for few rows would read a large table far too often.
                 kept.own.execute("set plan_cache_mode = force_custom_plan")
-                assert_sound(kept.own)
-            return False
-        if not is_garbled:
             assert_sound(kept.own)
-        kept.empty()
-        return True
+        if is_as_new:
+            kept.empty()
+        return is_as_new
 
 
 @contextmanager
@@ -343,24 +347,30 @@ def databases(postgres: Embedded, template: str) -> Iterator[Databases]:
 
 
 @pytest.fixture
-def empty_uri(postgres: Embedded) -> Iterator[str]:
+def empty_uri(postgres: Embedded, request: pytest.FixtureRequest) -> Iterator[str]:
     """The connection string of a database without tables."""
-    with a_database(postgres, "template1") as uri:
+    with a_database(postgres, "template1", is_checked=not _garbles(request)) as uri:
         yield uri
 
 
 @pytest.fixture
-def empty_database(postgres: Embedded) -> Iterator[Callable[[], str]]:
+def empty_database(postgres: Embedded, request: pytest.FixtureRequest) -> Iterator[Callable[[], str]]:
     """Makes further databases without tables. Returns their connection strings."""
+    is_checked = not _garbles(request)
     with ExitStack() as made:
-        yield lambda: made.enter_context(a_database(postgres, "template1"))
+        yield lambda: made.enter_context(a_database(postgres, "template1", is_checked=is_checked))
 
 
 @pytest.fixture
 def kept(databases: Databases, request: pytest.FixtureRequest) -> Iterator[Kept]:
     """A database with arkqueue's tables, as if new."""
-    with databases.one(is_garbled=request.node.get_closest_marker("garbles") is not None) as kept:
+    with databases.one(is_garbled=_garbles(request)) as kept:
         yield kept
+
+
+def _garbles(request: pytest.FixtureRequest) -> bool:
+    """True if a test breaks invariants on purpose."""
+    return request.node.get_closest_marker("garbles") is not None
 
 
 @pytest.fixture
@@ -413,12 +423,14 @@ def _one_at_a_time(lock: Path) -> Iterator[None]:
 
 
 @pytest.fixture
-def home() -> Iterator[Path]:
+def home(request: pytest.FixtureRequest) -> Iterator[Path]:
     """An empty home folder for a test's own arkqueue. Afterwards the folder is removed with its
-    embedded server.
+    embedded server, whose database is checked before.
     """
     home = _a_home("arkqueue-home-")
     yield home
+    if not _garbles(request):
+        destroy_sound(Embedded(home, durable=False))
     _remove_home(home)
 
 
@@ -485,9 +497,9 @@ def used_home(home: Path, prepared_home: Path) -> Path:
 
 
 @pytest.fixture
-def own_postgres(prepared_home: Path) -> Iterator[Callable[[], OwnPostgres]]:
+def own_postgres(prepared_home: Path, request: pytest.FixtureRequest) -> Iterator[Callable[[], OwnPostgres]]:
     """Starts a test's own servers with arkqueue's tables. Each server is removed afterwards,
-    whatever its state.
+    whatever its state. Its database is checked before.
     """
     made: list[OwnPostgres] = []
 
@@ -503,8 +515,8 @@ def own_postgres(prepared_home: Path) -> Iterator[Callable[[], OwnPostgres]]:
     for server in made:
         if server.pid:
             server.thaw()
-            with psycopg.connect(server.uri, autocommit=True, row_factory=psycopg.rows.dict_row) as connection:
-                assert_sound(connection)
+        if not _garbles(request):
+            destroy_sound(server)
         server.destroy()
         shutil.rmtree(server.home)
 

@@ -5,19 +5,21 @@ one.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 from psycopg import sql
 
+from arkqueue.db import Database
 from arkqueue.db.embedded.server import Embedded
 from arkqueue.db.session import Session
 from arkqueue.errors import DatabaseUnavailable
 from arkqueue.views.doctor import CHECKS
 from tests.builders import an_archive
 from tests.postgres import Databases, a_database
-from tests.soundness import assert_sound
+from tests.soundness import assert_sound, destroy_sound
 
 
 @pytest.fixture
@@ -61,6 +63,42 @@ def test_what_is_checked_after_each_test_is_planned_once(databases: Databases) -
         assert_sound(kept.own)
         (row,) = kept.own.execute("select count(distinct statement) as n from pg_prepared_statements").fetchall()
         assert row["n"] > len(CHECKS)
+
+
+GARBLE = b"update task set unmet = 7 where name = 'a'"
+SEEN = "doctor finds what no test may leave behind:\nunmet: it counts 7 unmet edges, and has 0"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [b"select", b"create table another ()", b"insert into definition (digest, body) select sha256(n::text::bytea), '{}' from generate_series(1, 20000) n"],
+    ids=["emptied", "another schema", "many rows"],
+)  # fmt: skip
+def test_a_test_that_leaves_a_broken_invariant_fails(databases: Databases, change: bytes) -> None:
+    with pytest.raises(pytest.fail.Exception, match=SEEN), databases.one() as kept:
+        garble(kept.uri, change)
+
+
+def test_a_test_that_leaves_a_broken_invariant_in_a_further_database_fails(postgres: Embedded, template: str) -> None:
+    with pytest.raises(pytest.fail.Exception, match=SEEN), a_database(postgres, template) as uri:
+        garble(uri)
+
+
+def test_a_test_that_leaves_a_broken_invariant_in_an_embedded_database_fails(used_home: Path) -> None:
+    server = Embedded.open(used_home, durable=False)
+    garble(server.uri)
+    server.close()
+    with pytest.raises(pytest.fail.Exception, match=SEEN):
+        destroy_sound(Embedded(used_home, durable=False))
+    assert not (used_home / "postgres" / "data").exists()
+
+
+def garble(uri: str, change: bytes = b"select") -> None:
+    with Database.open(uri, application_name="arkqueue test") as database:
+        an_archive(Session(database)).commit({"a": ""})
+        with database.connect() as connection:
+            connection.execute(change)
+            connection.execute(GARBLE)
 
 
 def test_what_a_test_left_open_ends_with_it(databases: Databases) -> None:

@@ -283,6 +283,7 @@ def test_a_home_folder_inside_a_private_one_of_roots_works_too(tmp_path: Path) -
 
 
 @pytest.mark.full
+@pytest.mark.garbles
 def test_a_data_folder_of_another_version_is_refused(home: Path) -> None:
     server = Embedded.open(home, durable=False)
     server.close()

@@ -110,6 +110,7 @@ def installation(
     made = Installation(folder, engine_url, images)
     try:
         yield made
+        made("doctor")
     finally:
         made.compose("down", "--volumes", "--timeout", "20", check=False)
         left = engine.containers(all=True, filters={"label": "arkqueue.host"})

@@ -29,11 +29,13 @@ from psycopg.rows import dict_row
 
 import arkqueue
 from arkqueue.cli.client import Client, connect
+from arkqueue.db.embedded.server import Embedded
 from arkqueue.states import SETTLED
 from tests.loaded import Forked, fork
 from tests.ports import a_port
 from tests.program import Done, run_cli
 from tests.repositories import Content, GitRepository, SubversionRepository
+from tests.soundness import destroy_sound
 from tests.waiting import PATIENCE, eventually, when_changed
 
 ROOT = Path(arkqueue.__file__).parents[1]
@@ -164,7 +166,9 @@ class Installation:
         return folder
 
     def close(self) -> None:
-        """Stops all roles. Checks that no process remains, and that no log contains a traceback."""
+        """Stops all roles. Checks that no process remains, and that no log contains a traceback. The
+        embedded database is checked and removed.
+        """
         for role in reversed(self.roles):
             if role.process.poll() is None:
                 role.process.send_signal(signal.SIGCONT)
@@ -173,6 +177,8 @@ class Installation:
             self._connection.close()
         self._ports.close()
         eventually(lambda: not processes_of(str(self.folder)))
+        if self.database is None:
+            destroy_sound(Embedded(self.folder / "home"))
         for log in {role.log for role in self.roles}:
             said = log.read_text("utf-8", "replace")
             assert TRACEBACK not in said, said
@@ -246,8 +252,6 @@ class Installation:
         return self._connection
 
     def _embedded(self) -> str:
-        from arkqueue.db.embedded.server import Embedded
-
         return Embedded(self.home()).uri
 
 

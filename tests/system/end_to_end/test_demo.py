@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from arkqueue.db.embedded.server import Embedded
+from tests.soundness import destroy_sound
 from tests.system.end_to_end.installation import TRACEBACK, environment, processes_of
 from tests.waiting import eventually
 
@@ -34,7 +35,7 @@ def folder(home: Path) -> Iterator[Path]:
     home.chmod(0o711)  # or PostgreSQL's account could not pass through it
     yield home
     for made in home.glob("arkqueue-demo-*"):
-        Embedded(made).destroy()
+        destroy_sound(Embedded(made))
 
 
 def demo(folder: Path, *words: str, terminal: bool = False) -> str:

@@ -24,6 +24,7 @@ from deposit import parts, statuses
 
 from arkqueue.db.embedded.server import Embedded
 from tests.repositories import a_git_repository
+from tests.soundness import destroy_sound
 from tests.system.end_to_end.conftest import Installations
 from tests.system.end_to_end.installation import ROOT, Archive, Installation, environment, processes_of
 from tests.waiting import T, eventually, when_changed
@@ -677,7 +678,7 @@ def test_the_example_runs_to_its_good_end_and_leaves_everything_behind(
         assert {file.name for file in (folder / "vault").iterdir()} == {"s-1.zip", "s-3.zip"}
         eventually(lambda: not processes_of(str(folder)))
     finally:
-        Embedded(folder / "home").destroy()
+        destroy_sound(Embedded(folder / "home"))
 
 
 def _item(deposits: Deposits, id: str) -> dict[str, Any]:

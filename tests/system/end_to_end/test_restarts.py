@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from arkqueue.db.embedded.server import Embedded
 from tests.repositories import a_git_repository
 from tests.system.cli.conftest import the_rest
 from tests.system.end_to_end.conftest import Archives, Installations
@@ -68,7 +67,6 @@ def test_killed_server_goes_on_where_it_was(
     assert len(ends) == 8
     arkqueue.close()
     assert processes_of(str(home)) == []
-    Embedded(arkqueue.home()).destroy()
 
 
 @pytest.mark.full

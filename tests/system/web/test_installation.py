@@ -259,6 +259,7 @@ def test_nonsense_is_answered_and_never_a_mistake_of_ours(reader: httpx.Client, 
         problem(answer, answer.status_code)
 
 
+@pytest.mark.garbles
 def test_mistake_of_ours_shows_no_traceback(
     reader: httpx.Client, session: Session, caplog: pytest.LogCaptureFixture
 ) -> None:
