@@ -11,9 +11,9 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterator
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,8 +27,13 @@ from tests.waiting import PATIENCE, eventually
 
 __all__ = ["boxes"]
 
-LEASE = 3.0
-"""Seconds. A queue manager looks for leases that are over again and again; here, the test does."""
+LEASE = 60.0
+"""The lease in seconds, longer than a test. A queue manager looks for leases that are over again and
+again. Here, the test does, and sets the ends of leases, so that it need not wait.
+"""
+
+ADOPT_WITHIN = 3600.0
+"""The seconds for which a container stays reserved for its host after its lease."""
 
 POINTS = 20
 """At so many statements of its database, one after the other, a task manager is killed."""
@@ -100,20 +105,12 @@ def test_a_lock_of_a_killed_task_manager_is_free_once_its_lease_is_over(
 ) -> None:
     names = "abcdefgh"
     archive.commit(dict.fromkeys(names, "lock: tex\ncheckout: none"))
-    victim = killed(point, lease=f"{LEASE:g}s", renew=f"{LEASE / 3:g}s")
-    assert victim.wait(PATIENCE) == -signal.SIGKILL
-    # The server may still do what it was asked last, a claim, say, and commit it.
-    eventually(lambda: not archive.sql(BACKENDS))
-    left = archive.sql("select id, task_id from attempt where ended_at is null")
-    assert len(left) <= 1
+    victim = killed(point, lease=f"{LEASE:g}s", renew=f"{LEASE / 10:g}s")
+    left = left_by(archive, victim)
     managers()
     if left:
-        # The others wait as long as the dead one's lease lasts, and no longer.
         assert archive.sql("select id from task where state in ('ready', 'running')") == [{"id": left[0]["task_id"]}]
-        lapse = partial(finish.lapse, archive.session, LEASE, LEASE)
-        assert eventually(lapse) == [left[0]["id"]]
-        over = "select ended_at >= lease_until as over from attempt where id = %s"
-        assert archive.sql(over, left[0]["id"]) == [{"over": True}]
+        assert_freed_with_its_lease(archive, left[0]["id"])
     eventually(lambda: set(archive.states().values()) <= SETTLED, lambda: what_there_is(archive))
     assert set(archive.states().values()) == {"completed"}
     assert_turns(archive, len(names) + len(left))
@@ -133,11 +130,8 @@ def test_a_lock_of_a_killed_task_managers_container_is_free_when_the_container_e
     if point % 2:
         go.touch()
     victim = killed(point, home_folder, **boxes.settings)
-    assert victim.wait(PATIENCE) == -signal.SIGKILL
-    eventually(lambda: not archive.sql(BACKENDS))
-    left = {row["task_id"] for row in archive.sql("select task_id from attempt where ended_at is null")}
+    left = {row["task_id"] for row in left_by(archive, victim)}
     outlived = [one["Labels"]["arkqueue.attempt"] for one in boxes.running()]
-    assert len(left) <= 1
     manager = managers(**boxes.settings)
     if outlived:
         adopted = "select id::text from attempt where process = %s and ended_at is null"
@@ -148,6 +142,65 @@ def test_a_lock_of_a_killed_task_managers_container_is_free_when_the_container_e
     assert set(archive.states().values()) == {"completed"}
     # One that was being started, or had ended, when its task manager was killed is adopted or lost.
     assert_turns(archive, len(names), len(names) + len(left) - len(outlived))
+
+
+@pytest.mark.parametrize(
+    "point",
+    [pytest.param(n, marks=pytest.mark.full if n % 6 == 2 else pytest.mark.long) for n in range(1, POINTS + 1)],
+)
+def test_a_lock_of_a_killed_task_managers_container_is_free_at_the_end_of_its_reservation(
+    archive: AnArchive, boxes: Boxes, killed: Killed, managers: Managers, home_folder: Path, tmp_path: Path, point: int
+) -> None:
+    """The host of the killed task manager does not come back in time, and the first container would never end."""
+    names, go = "abc", boxes.shared / "go"
+    text = "mkdir /shared/first || exit 0; until [ -e /shared/go ]; do sleep 0.05; done"
+    archive.commit(dict.fromkeys(names, boxes.task(text, lock="tex")))
+    times = {"lease": f"{LEASE:g}s", "renew": f"{LEASE / 10:g}s", "adopt_within": f"{ADOPT_WITHIN:g}s"}
+    left = left_by(archive, killed(point, home_folder, **boxes.settings, **times))
+    outlived = boxes.running()
+    managers(home=tmp_path / "another", **boxes.settings)
+    if left:
+        assert archive.sql("select id from task where state in ('ready', 'running')") == [{"id": left[0]["task_id"]}]
+        assert_freed_with_its_lease(archive, left[0]["id"])
+    if not outlived:
+        go.touch()
+    eventually(lambda: set(archive.states().values()) <= SETTLED, lambda: what_there_is(archive))
+    assert set(archive.states().values()) == {"completed"}
+    assert_turns(archive, len(names) + len(left))
+    eventually(lambda: len(boxes.running()) == len(outlived))  # nobody else may remove what another host has
+    managers(**boxes.settings)
+    eventually(lambda: not boxes.running())
+
+
+def left_by(archive: AnArchive, victim: Forked) -> list[dict[str, Any]]:
+    """Waits for the end of a killed task manager. Returns its live attempt, if it has one."""
+    assert victim.wait(PATIENCE) == -signal.SIGKILL
+    # The server may still do what it was asked last, a claim, say, and commit it.
+    eventually(lambda: not archive.sql(BACKENDS))
+    left = archive.sql("select id, task_id from attempt where ended_at is null")
+    assert len(left) <= 1
+    return left
+
+
+def assert_freed_with_its_lease(archive: AnArchive, attempt: int) -> None:
+    """Nobody renews the lease of a killed task manager: it ends within its length, and within
+    ``adopt_within`` after that the reservation of a container that has begun. The attempt has its
+    locks until then. The first look after that ends the attempt, whose locks go to others.
+    """
+    reserved = "coalesce(outlives, '0')"
+    of_this = f"from attempt where id = {attempt}"
+    (ends,) = archive.sql(f"select extract(epoch from {reserved}) as reserved, extract(epoch from lease_until - clock_timestamp()) as left {of_this}")  # fmt: skip
+    assert ends["left"] <= LEASE
+    assert ends["reserved"] in (0, ADOPT_WITHIN)
+    for left, ended in (("1 minute", []), ("0", [attempt])):
+        archive.sql(
+            "update heartbeat set steady_since = clock_timestamp() - interval '1 hour', beat_at = clock_timestamp()"
+        )
+        archive.sql(
+            f"update attempt set lease_until = clock_timestamp() + interval '{left}' - {reserved} where id = {attempt}"
+        )
+        assert finish.lapse(archive.session, LEASE, LEASE) == ended
+        assert archive.sql(f"select ended_at is not null as ended {of_this}") == [{"ended": bool(ended)}]
 
 
 def assert_turns(archive: AnArchive, *counts: int) -> None:
