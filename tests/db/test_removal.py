@@ -4,7 +4,9 @@ reads them.
 
 from __future__ import annotations
 
+import os
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -103,6 +105,35 @@ def test_a_leaked_secret_is_gone_from_all_that_reads_it_and_from_a_dump(session:
     assert shown.log_removed == text.rstrip("\n")
     assert shown.outputs_removed is not None
     assert "because it printed a password" in shown.outputs_removed
+
+
+@pytest.mark.usefixtures("room_to_overflow")
+def test_a_secret_is_gone_from_the_overflow_file_when_the_log_of_an_ended_attempt_can_be_removed(
+    session: Session, archive: AnArchive, tmp_path: Path
+) -> None:
+    archive.commit({"a": ""})
+    attempt = AttemptId(archive.attempt("a@2"))
+    writer = Logs(a_gateway(session), folder=tmp_path).open(attempt)
+    for _ in range(50):
+        writer.write(Stream.STDOUT, SECRET.encode().ljust(CHUNK))
+    assert SECRET.encode() in overflown(tmp_path)
+
+    writer._logs.flush([writer])  # the last step before the end of an attempt
+    finish.finish(session, PROCESS, [Outcome(attempt, End.EXITED, 1)])
+    removal.remove(session, TaskId(archive.task("a@2")), "ann", "it printed a password", log=True)
+
+    assert not overflown(tmp_path)
+    assert not holds_secret(dump(session))
+
+
+def overflown(folder: Path) -> bytes:
+    """The content of the open files without a name in a folder."""
+    content = b""
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):
+            if os.readlink(descriptor).startswith(f"{folder}/"):
+                content += os.pread(int(descriptor.name), 1 << 30, 0)
+    return content
 
 
 def test_the_log_of_a_running_attempt_is_left_alone_until_it_has_ended(session: Session, archive: AnArchive) -> None:
