@@ -70,16 +70,23 @@ def test_of_a_release_of_everything_only_the_guarded_stays(guarded: AnArchive) -
     )
 
 
-def test_a_trigger_a_schedule_and_another_branch_get_around_nothing(session: Session) -> None:
+@pytest.mark.parametrize("branch", ["main", "side"])
+def test_no_commit_trigger_schedule_or_submission_of_any_branch_gets_around_an_approval(
+    session: Session, branch: str
+) -> None:
     archive = an_archive(session, branches=("main", "side"))
     archives.change_settings(session, archive.id, GUARDED, "ann")
-    archive.commit({"publish": 'schedule: "0 3 * * *"\non: [manual, schedule]'}, branch="main")
-    archive.trigger(2, "publish", branch="main")
+    fields = 'schedule: "0 3 * * *"\nbranches: [main, side]\non: [commit, manual, schedule, submission]'
+    archive.commit({"publish": fields}, branch=branch)
+    archive.trigger(2, "publish", branch=branch)
+    fire_schedules(archive)
+    assert archive.states(branch=branch) == {"publish@2": "held", "publish@2.2": "held", "publish@2.3": "held"}
+    assert submitted(archive, branch, 2) == {"publish": "held"}
+
+
+def fire_schedules(archive: AnArchive) -> None:
     archive.sql("update schedule set next_at = now() - interval '1 minute'")
-    schedules.fire(session)
-    assert archive.states(branch="main") == {"publish@2.2": "held", "publish@2.3": "held"}
-    archive.commit({"publish": ""}, branch="side")
-    assert archive.states(branch="side") == {"publish@2": "held"}
+    schedules.fire(archive.session)
 
 
 def test_to_leave_it_out_takes_an_approver(guarded: AnArchive) -> None:
@@ -420,27 +427,27 @@ def submitted(archive: AnArchive, branch: str, number: int) -> dict[str, str]:
     return {row["name"]: row["state"] for row in rows}
 
 
-def test_no_trigger_schedule_submission_or_branch_gets_around_the_authors(session: Session) -> None:
+@pytest.mark.parametrize("branch", ["main", "side"])
+def test_no_commit_trigger_schedule_or_submission_of_any_branch_gets_around_the_authors(
+    session: Session, branch: str
+) -> None:
     archive = an_archive(session, branches=("main", "side"))
     archive.commit({"build": ""}, branch="main")
+    archive.commit({"build": ""}, branch="side")
     archives.change_settings(session, archive.id, AUTHORS, "ann")
     nightly = {
         "build": "",
-        "nightly": 'schedule: "0 3 * * *"\non: [manual, schedule]',
+        "nightly": 'schedule: "0 3 * * *"\nbranches: [main, side]\non: [manual, schedule]',
         "deposit": "on: submission",
     }
-    archive.commit(nightly, branch="main", author="mallory")
-    archive.trigger(3, "nightly", branch="main")
-    archive.sql("update schedule set next_at = now() - interval '1 minute'")
-    schedules.fire(session)
-    states = archive.states(branch="main")
+    archive.commit(nightly, branch=branch, author="mallory")
+    archive.trigger(3, "nightly", branch=branch)
+    fire_schedules(archive)
+    states = archive.states(branch=branch)
     assert {states[key] for key in ("build@3", "nightly@3.2", "nightly@3.3")} == {"held"}
-    assert submitted(archive, "main", 3) == {"deposit": "held"}
-    archive.commit(nightly, branch="side", author="mallory")
-    assert archive.states(branch="side")["build@2"] == "held"
-    assert submitted(archive, "side", 2) == {"deposit": "held"}
-    archive.trigger(2, "build", branch="main", force=True)
-    assert archive.states(branch="main")["build@2.2"] == "ready", "these files were accepted"
+    assert submitted(archive, branch, 3) == {"deposit": "held"}
+    archive.trigger(2, "build", branch=branch, force=True)
+    assert archive.states(branch=branch)["build@2.2"] == "ready", "these files were accepted"
 
 
 def begun_at(branch: str, files: dict[str, str], author: str) -> archives.Start:
