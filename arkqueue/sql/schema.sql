@@ -219,6 +219,8 @@ create table run (
 create unique index run_commit on run (revision_id) where trigger = 'commit';
 create index run_archive on run (archive_id, id);
 create index run_backfill on run (backfill_id, id) where backfill_id is not null;
+-- A list of the runs with a rare trigger does not read the others.
+create index run_trigger on run (archive_id, trigger, id);
 -- The overview finds faults without reading the head of each branch.
 create index run_faulty on run (revision_id) where faults <> '[]';
 

@@ -174,6 +174,50 @@ cross join lateral (
 ) page
 order by page.id desc limit %(limit)s;
 
+-- part: page_with_trigger
+-- The newest runs of the archive `of` with one trigger. Runs with other triggers are not read.
+select run.id
+from run
+where run.archive_id = of.id and run.trigger = %(trigger)s
+  and run.id < coalesce(%(before)s::bigint, 9223372036854775807)
+  and (%(branch)s::bigint is null or run.branch_id = %(branch)s)
+  and (%(number)s::bigint is null or run.number = %(number)s)
+  and (%(since)s::timestamptz is null or run.created_at >= %(since)s)
+  and (run.deleted_at is not null) = any(%(deleted)s::bool[])
+  and (%(backfills)s::bool is null or (run.backfill_id is not null) = %(backfills)s)
+order by run.id desc limit %(limit)s
+
+-- name: page_of_runs_of_archives_with_trigger
+-- Like `page_of_runs_of_archives`, for runs with one trigger.
+select page.id
+from unnest(%(archives)s::bigint[]) of(id)
+cross join lateral ({part page_with_trigger}) page
+order by page.id desc limit %(limit)s;
+
+-- name: page_of_runs_with_trigger
+-- Like `page_of_runs`, for runs with one trigger. A frequent trigger is found in the newest runs
+-- (`nearest`). If these give too few runs, each archive is asked for its runs with the trigger.
+with newest as materialized (
+    select run.id, run.branch_id, run.number, run.trigger, run.created_at, run.deleted_at, run.backfill_id from run
+    where run.id < coalesce(%(before)s::bigint, 9223372036854775807)
+    order by run.id desc limit %(nearest)s
+), near as materialized (
+    select run.id from newest run
+    where run.trigger = %(trigger)s
+      and (%(branch)s::bigint is null or run.branch_id = %(branch)s)
+      and (%(number)s::bigint is null or run.number = %(number)s)
+      and (%(since)s::timestamptz is null or run.created_at >= %(since)s)
+      and (run.deleted_at is not null) = any(%(deleted)s::bool[])
+      and (%(backfills)s::bool is null or (run.backfill_id is not null) = %(backfills)s)
+    order by run.id desc limit %(limit)s
+), far as (
+    select page.id
+    from archive of
+    cross join lateral ({part page_with_trigger}) page
+    where (select count(*) from near) < %(limit)s and (select count(*) from newest) = %(nearest)s
+)
+select id from (select id from near union select id from far) found order by id desc limit %(limit)s;
+
 -- name: page_of_open_runs
 -- A page of runs with unsettled tasks, newest first, by id alone. Settled runs are not read: their
 -- number grows for ever, and a page of a rare state would look at all of them.
@@ -984,7 +1028,7 @@ select of.target as id from of where exists (select from ({part unmet_chain}) ch
 select t.id from task t join run on run.id = t.run_id
 where t.run_id = %(run)s and t.id is distinct from run.report_id and t.kind <> 'gate'
   and t.settled_at is null
-order by t.position, t.id limit 100;
+order by t.position, t.id limit %(most)s;
 
 -- name: telling_of_list
 -- The tasks of a list that are unsettled, or that failed or were rejected and that nobody has
@@ -992,7 +1036,7 @@ order by t.position, t.id limit 100;
 select t.id from task t
 where t.run_id = %(run)s and t.item_id is not null and t.name = %(name)s and not t.deleted
   and (t.settled_at is null or t.state in ('failed', 'rejected') and not t.waived)
-order by t.position, t.id limit 100;
+order by t.position, t.id limit %(most)s;
 
 -- name: others_of_list
 -- The numbers of other items of a task's list that ended without success and do not count as
@@ -1027,7 +1071,7 @@ where t.run_id = %(run)s
   and (t.state in ('failed', 'rejected') and not t.waived
        or t.state = 'skipped' and exists (select from task r where r.id = t.root_id and r.run_id <> t.run_id)
           and exists (select from edge e where e.target = t.id and e.product and not e.met))
-order by t.position, t.id limit 100;
+order by t.position, t.id limit %(most)s;
 
 -- name: silent_since
 -- The last report of a queue manager; no row if it is recent.

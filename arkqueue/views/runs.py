@@ -255,11 +255,13 @@ def runs(
     block = "page_of_runs" if archives is None else "page_of_runs_of_archives"
     if states and OPEN.issuperset(states):
         block = "page_of_open_runs"
+    elif trigger is not None:
+        block += "_with_trigger"
     filters: dict[str, Any] = {"branch": branch, "number": rev, "trigger": trigger and str(trigger), "since": since}
     filters["backfills"] = backfills
     # Deleted runs are shown only if they are asked for.
     filters["deleted"] = [state is RunState.DELETED for state in states] or [False]
-    if block != "page_of_runs":
+    if block not in ("page_of_runs", "page_of_runs_with_trigger"):
         filters["archives"] = None if archives is None else list(archives)
     return _paged(session, block, filters, states, before, limit, tasks)
 

@@ -570,6 +570,30 @@ def test_settled_runs_are_not_read_when_open_runs_are_sought(session: Session) -
     assert (int(rows) * int(loops), others) == (1, []), plan
 
 
+def test_the_runs_with_a_rare_trigger_are_found_without_the_others(session: Session) -> None:
+    """The runs of commits grow for ever."""
+    archive, other = an_archive(session), an_archive(session, "other")
+    for one in (archive, other):
+        one.commit({"a": ""})
+        one.trigger(2, "a")
+    triggered = [one.run_id(2, 2) for one in (archive, other)]
+    archive.sql(
+        "insert into run (archive_id, branch_id, revision_id, number, run, trigger)"
+        " select archive_id, branch_id, revision_id, number, n, 'schedule' from run, generate_series(3, 3000) n where run.run = 1 and number = 2"
+    )
+    archive.sql("analyze run")
+    of_one = run_views.runs(session, archives=[ArchiveId(archive.id)], trigger=Trigger.MANUAL)
+    assert [run.id for run in of_one.runs] == triggered[:1]
+    page = {"branch": None, "number": None, "trigger": "manual", "since": None, "deleted": [False], "backfills": None, "before": None, "limit": 51}  # fmt: skip
+    plan = plan_of(session, "page_of_runs_of_archives_with_trigger", analyze=True, archives=[archive.id], **page)
+    assert "run_trigger" in plan
+    assert "Rows Removed by Filter" not in plan, plan
+    assert [run.id for run in run_views.runs(session, trigger=Trigger.MANUAL).runs] == triggered[::-1]
+    plan = plan_of(session, "page_of_runs_with_trigger", analyze=True, nearest=1000, **page)
+    assert sum(map(int, re.findall(r"Rows Removed by Filter: (\d+)", plan))) <= 1000, plan
+    archive.sql("delete from run where run > 2")
+
+
 def test_a_frequent_author_of_other_archives_is_sought_in_the_runs_of_this_one(session: Session) -> None:
     """The index of words knows no archives: it would find everything that she ever committed."""
     archive, other = an_archive(session), an_archive(session, "other")
