@@ -165,7 +165,23 @@ def dependency_in_words(name: str, *, is_awaited: bool) -> str:
     event = f"the {'end' if 'settled' in before else 'completion'} of " if is_awaited else ""
     if not is_previous:
         return f"{event}all items of {place}{slash}{of}"
-    return f"{event}the tasks of PREV:*{f', except {excepted}' if excepted else ''}"
+    return f"{event}the tasks of PREV:*{f', except {_excepted(excepted)}' if excepted else ''}"
+
+
+def gate_in_words(name: str) -> str:
+    """The name of a gate, for people: of a gate of ``PREV:*``, the words of the workflow file."""
+    if not name.startswith("PREV:*"):
+        return name
+    before, _, excepted = name.partition(":except:")
+    words = ["settled"] if before.endswith(":settled") else []
+    words += [f"except {_excepted(excepted)}"] if excepted else []
+    return f"PREV:* ({', '.join(words)})" if words else "PREV:*"
+
+
+def _excepted(text: str) -> str:
+    """The names that a gate of ``PREV:*`` leaves out. A long text ends with a digest of all of them."""
+    names, is_cut, _ = text.partition("~")
+    return names.replace(",", ", ") + ("…" if is_cut else "")
 
 
 def run_name(row: Any) -> str:

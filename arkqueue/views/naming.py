@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from arkqueue.db.session import Session
 from arkqueue.model import AttemptKind, TaskKind
-from arkqueue.names import run_name, task_in_run
+from arkqueue.names import gate_in_words, run_name, task_in_run
 
 
 class Place(Protocol):
@@ -74,4 +74,4 @@ def attempt_names(session: Session, attempts: Sequence[int]) -> list[str]:
 
 def _in_run(row: Any) -> str:
     # A gate's name is shown unquoted: a colon behind the slash is not ambiguous.
-    return f"/{row.name}" if row.kind == TaskKind.GATE else task_in_run(row.name, row.item)
+    return f"/{gate_in_words(row.name)}" if row.kind == TaskKind.GATE else task_in_run(row.name, row.item)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from markupsafe import escape
 
 from arkqueue.errors import Invalid
-from arkqueue.names import RESERVED, Name, dependency_in_words, name_of, page_path, parse_name
+from arkqueue.names import RESERVED, Name, dependency_in_words, gate_in_words, name_of, page_path, parse_name
 from tests.fuzzing import fuzzed
 
 
@@ -118,9 +118,25 @@ def test_the_path_of_a_page_needs_no_escape_in_markup() -> None:
         ("fetch:completed", "the completion of all items of fetch", "all items of fetch"),
         ("papers@3/fetch:settled", "the end of all items of papers@3/fetch", "all items of papers@3/fetch"),
         ("PREV:*", "the completion of the tasks of PREV:*", "the tasks of PREV:*"),
-        ("PREV:*:commits:settled:except:a,b", "the end of the tasks of PREV:*, except a,b", "the tasks of PREV:*, except a,b"),
+        ("PREV:*:commits:settled:except:a,b", "the end of the tasks of PREV:*, except a, b", "the tasks of PREV:*, except a, b"),
     ],
 )  # fmt: skip
 def test_a_gate_is_named_by_its_meaning(name: str, awaited: str, existing: str) -> None:
     assert dependency_in_words(name, is_awaited=True) == awaited
     assert dependency_in_words(name, is_awaited=False) == existing
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("PREV:*", "PREV:*"),
+        ("PREV:*:settled", "PREV:* (settled)"),
+        ("PREV:*:commits", "PREV:*"),
+        ("PREV:*:except:a,settled", "PREV:* (except a, settled)"),
+        ("PREV:*:commits:settled:except:a,b", "PREV:* (settled, except a, b)"),
+        ("PREV:*:except:a,buil~0123456789ab", "PREV:* (except a, buil…)"),
+        ("fetch:completed", "fetch:completed"),
+    ],
+)
+def test_a_gate_is_called_what_the_workflow_file_says(name: str, words: str) -> None:
+    assert gate_in_words(name) == words

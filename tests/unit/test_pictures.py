@@ -92,7 +92,7 @@ def test_a_gate_of_all_tasks_has_the_name_that_the_workflow_file_gives_it() -> N
     graph = a_graph((1, 2), (2, 3), names={2: "PREV:*:commits:settled:except:proofs,slow"})
     graph.nodes[1] = replace(graph.nodes[1], gate=True)
     gate = next(box for box in drawn(graph, "papers").boxes if box.node.id == 2)
-    assert (gate.label, gate.words) == ("PREV:*", "gate, except proofs,slow")
+    assert (gate.label, gate.words) == ("PREV:*", "gate, except proofs, slow")
 
 
 def test_a_name_that_is_too_long_keeps_its_beginning_and_its_end() -> None:
