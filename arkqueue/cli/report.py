@@ -83,6 +83,10 @@ def _no_report(run: Any) -> NotFound:
         return NotFound(run["full_name"], "has no report: its archive's history begins there")
     if run["state"] == "deleted":
         return NotFound(run["full_name"], "was deleted before it had a report", f"arkqueue undelete {run['full_name']}")
+    if run["report"] in ("ready", "running", "deferred", "held"):
+        report = f"{run['full_name']}/REPORT"
+        fault = f"has no report yet, because {report} is {run['report']}"
+        return NotFound(run["full_name"], fault, f"arkqueue explain {report}")
     remedy = f"arkqueue report {run['full_name']} --update --now"
     return NotFound(run["full_name"], "has no report yet, as it has not settled", remedy)
 

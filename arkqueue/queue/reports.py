@@ -121,9 +121,10 @@ def _refuse_beside_another(here: str, row: Any) -> None:
     if row.state == State.HELD:
         raise Conflict(f"{here}/{REPORT}", "is held", f"arkqueue release {here}/{REPORT}")
     if row.state in UNSETTLED and not (row.state == State.WAITING and row.unmet):
-        raise Conflict(
-            here, f"another report runs: {here}/{REPORT} is {row.state}", f"arkqueue logs {here}/{REPORT} -f"
+        remedy = (
+            f"arkqueue logs {here}/{REPORT} -f" if row.state == State.RUNNING else f"arkqueue explain {here}/{REPORT}"
         )
+        raise Conflict(here, f"another report runs: {here}/{REPORT} is {row.state}", remedy)
 
 
 def give(session: Session, report: TaskId) -> tuple[RunId, int | None]:

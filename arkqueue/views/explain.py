@@ -10,7 +10,6 @@ or was left out of a run, is explained from its name.
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -71,6 +70,7 @@ from arkqueue.views.outdated import (
 )
 from arkqueue.views.reasons import (
     MOST_ITEMS,
+    Held,
     Reason,
     Why,
     about_to_be_canceled,
@@ -87,7 +87,6 @@ from arkqueue.views.reasons import (
     is_gate_of_list,
     kept_scratch,
     nobody_manages,
-    on_hold,
     parked,
     part_behind,
     paused,
@@ -111,6 +110,8 @@ MOST_BEHIND = 25
 MOST_EDGES = 20_000
 """The most unmet edges that are followed. If there are more, the answer says so."""
 MOST_REASONS = 20
+MOST_TASKS = 100
+"""The most unsettled tasks, and the most failed ones, of a run or a list that are explained."""
 MOST_HELD = 3
 """The most held tasks that get a reason of their own."""
 STARVING = 3
@@ -127,8 +128,6 @@ NEEDS_A_PERSON = {Why.NO_TASK_MANAGER, Why.NO_FIT_HOST, Why.NO_LABEL, Why.NO_SCR
 """The reasons that only a person can end. With them, no start of a task can be expected."""
 NOT_ALONE = "A release alone does not start it, because it also waits."
 """The end of the reason of a held task that waits for something else, too."""
-_WHY_HELD = re.compile(r" UTC( \(.*\)), until a person releases it")
-"""The reason that a person or an import gave for a hold, in the text about the held task."""
 CANCELED = {Why.CANCELED, Why.SUPERSEDED}
 """The reasons after which a task does not start any more."""
 HOW = {
@@ -246,15 +245,16 @@ def _released_with(whole: str, run: str, item: str | None, reason: Reason) -> Re
     of the release of the task's run. ``whole``: the name of the backfill or item; ``item``: the key
     of the item, as in names.
     """
-    name = reason.tasks[0] if reason.kind is Why.HELD and reason.tasks else ""
+    if not isinstance(reason, Held) or not reason.release:
+        return reason
+    (name,) = reason.tasks
     own_run, _, task = name.partition("/")
-    of_task = next((one for one in reason.commands if one.startswith(f"arkqueue release {name}")), "")
-    if own_run != run or not of_task or (item is not None and task.partition("/")[2] != item):
+    if own_run != run or (item is not None and task.partition("/")[2] != item):
         return reason
     release, of_run = f"arkqueue release {shlex.quote(whole)}", f"arkqueue release {run}"
     commands = [one for one in reason.commands if one.partition(" --")[0] != of_run]
     if not any(command.startswith(release) for command in commands):
-        commands.insert(commands.index(of_task), release + of_task.removeprefix(f"arkqueue release {name}"))
+        commands.insert(commands.index(reason.release), release + reason.options)
     return replace(reason, commands=commands)
 
 
@@ -325,7 +325,7 @@ class _Task:
             return found
         commands = [f"arkqueue release {run}{how}" for how in ((SKIP_OUTDATED, " --force") if late else ("",))]
         text = "Its workflow files are not accepted: somebody else changed them (workflow-authors). A release of its run accepts them."
-        return replace(found, text=f"{found.text} {text}", commands=commands)
+        return replace(found, text=f"{found.text} {text}", commands=commands, release="")
 
     def _settled(self) -> Reason:
         row, name, when = self.row, self.name, at(self.row.settled_at)
@@ -557,10 +557,11 @@ class _Task:
     def _without_edges(self) -> Reason:
         row = self.row
         if row.kind == TaskKind.REPORT:
-            beside = [r.id for r in self.session.rows("unsettled_beside", run=row.run_id)]
+            beside = [r.id for r in self.session.rows("unsettled_beside", run=row.run_id, most=MOST_TASKS)]
             names = list(task_names(self.session, beside).values())
             if names:
-                text = f"It starts when all other tasks of its run are settled; {len(names)} {'is' if len(names) == 1 else 'are'} not: {_some(names)}."
+                least = "at least " if len(names) == MOST_TASKS else ""
+                text = f"It starts when all other tasks of its run are settled; {least}{len(names)} {'is' if len(names) == 1 else 'are'} not: {_some(names)}."
                 return Reason(kind=Why.WAITS_FOR_REPORTS, text=text, tasks=names)
         for reason in parked(row, "It"):
             return reason
@@ -649,23 +650,28 @@ def _explain_run(session: Session, run: RunId, name: Name, seen: Sequence[Archiv
         return _explanation(str(name), None, [reason, *fires_left_out(session, row, run, is_open=False)])
     if row.planned is not None:
         return _explanation(str(name), None, [being_planned(row)])
-    unsettled = [r.id for r in session.rows("unsettled_beside", run=run)]
-    held_report = [row.report_id] if row.report_state == State.HELD else []
-    bad = [r.id for r in session.rows("failed_of_run", run=run)]
+    beside = [r.id for r in session.rows("unsettled_beside", run=run, most=MOST_TASKS + 1)]
+    unsettled, more = _first(beside, "unsettled tasks")
+    # Before all other tasks are settled, a REPORT that is not held waits for them.
+    is_report_told = row.report_state in ((State.HELD,) if unsettled else UNSETTLED)
+    report = [row.report_id] if is_report_told else []
+    failed = [r.id for r in session.rows("failed_of_run", run=run, most=MOST_TASKS + 1)]
+    bad, more_bad = _first(failed, "failed tasks")
+    more = " ".join(filter(None, (more, more_bad)))
     if not unsettled:
         text = (
             "Its task is settled."
             if row.tasks == 1
             else f"All of its {row.tasks} tasks are settled."
             if row.tasks
-            else f"It has no tasks, and {'waits for its REPORT' if held_report else 'has ended'}."
+            else f"It has no tasks, and {'waits for its REPORT' if report else 'has ended'}."
         )
-        failed = _reasons_of(session, bad, seen)
-        said = any(reason.kind is Why.KEPT_SCRATCH for reason in failed)
+        of_failed = _reasons_of(session, bad, seen, more)
+        said = any(reason.kind is Why.KEPT_SCRATCH for reason in of_failed)
         kept = [] if said else kept_scratch(session, run, None, str(name))
-        held = _reasons_of(session, held_report, seen)
-        return _explanation(str(name), None, [Reason(kind=Why.COMPLETED, text=text), *held, *failed, *kept])
-    return _explanation(str(name), None, _reasons_of(session, [*unsettled, *held_report, *bad], seen))
+        of_report = _reasons_of(session, report, seen)
+        return _explanation(str(name), None, [Reason(kind=Why.COMPLETED, text=text), *of_report, *of_failed, *kept])
+    return _explanation(str(name), None, _reasons_of(session, [*unsettled, *report, *bad], seen, more))
 
 
 def _deleted(name: Name) -> Explanation:
@@ -709,10 +715,11 @@ def _explain_list(session: Session, run: RunId, task: str, seen: Sequence[Archiv
     name = list_name(run_name(row), task)
     if row.planned is not None:
         return _explanation(name, None, [being_planned(row)])
-    telling = [found.id for found in session.rows("telling_of_list", run=run, name=task)]
+    found = [item.id for item in session.rows("telling_of_list", run=run, name=task, most=MOST_TASKS + 1)]
+    telling, more = _first(found, "items")
     if not telling:
         return _explanation(name, None, [Reason(kind=Why.COMPLETED, text="All of its items are settled.")])
-    return _explanation(name, None, _reasons_of(session, telling, seen))
+    return _explanation(name, None, _reasons_of(session, telling, seen, more))
 
 
 def _of_whole_list(row: Any, command: str) -> str:
@@ -738,11 +745,11 @@ def being_planned(run: Any) -> Reason:
 
 
 def _reasons_of(
-    session: Session, tasks: Sequence[int], seen: Sequence[ArchiveId] | None, *, of_item: bool = False
+    session: Session, tasks: Sequence[int], seen: Sequence[ArchiveId] | None, more: str = "", *, of_item: bool = False
 ) -> list[Reason]:
     """The reasons of several tasks of a run, each once, with the names of its tasks. The failed items
     of a list have one reason, and so have those that one hold holds, except where all of the tasks
-    are ``of_item``.
+    are ``of_item``. ``more``: a sentence on further tasks; empty if there are none.
     """
     reasons: dict[tuple[str, ...], Reason] = {}
     rows = list(rows_by_id(session, tasks).values())
@@ -761,18 +768,32 @@ def _reasons_of(
             whose = "" if reason.kind is Why.NO_QUEUE_MANAGER else f"{task_name(task)}: "
             # Two tasks may have failed in the same second, and need a command each.
             reasons.setdefault((reason.text, *reason.commands), replace(reason, text=whose + reason.text))
-    return _held_together(list(reasons.values()), rows[0])[:MOST_REASONS] if rows else []
+    told = _held_together(list(reasons.values()), rows[0]) if rows else []
+    if len(told) > MOST_REASONS:
+        more = f"These are the first {MOST_REASONS} reasons; there are more. {more}".rstrip()
+    if more:
+        list_of_tasks = f"arkqueue show {run_name(rows[0])}"
+        told = [*told[:MOST_REASONS], Reason(kind=Why.MORE, text=more, commands=[list_of_tasks])]
+    return told
+
+
+def _first(tasks: Sequence[int], what: str) -> tuple[Sequence[int], str]:
+    """The tasks that are explained, and a sentence if they are not all of them."""
+    if len(tasks) <= MOST_TASKS:
+        return tasks, ""
+    return tasks[:MOST_TASKS], f"Only the first {MOST_TASKS} {what} are explained."
 
 
 def _of_held_items(session: Session, row: Any, reason: Reason) -> Reason:
     """The reason of a held item, for all items of its list that the same hold holds."""
     (count,) = session.rows("held_of_list", run=row.run_id, name=row.name, hold=row.hold_id)
-    if reason.kind is not Why.HELD or count.n < 2:
+    if not isinstance(reason, Held) or count.n < 2:
         return reason
-    name, whole = task_name(row), _whole_list(row)
-    commands = [command.replace(f"release {name}", f"release {whole}") for command in reason.commands]
+    of_list = f"arkqueue release {_whole_list(row)}{reason.options}"
     return replace(
-        reason, text=f"{reason.text} It holds {count.n:,} items of {row.name}; this is the first.", commands=commands
+        reason,
+        text=f"{reason.text} It holds {count.n:,} items of {row.name}; this is the first.",
+        commands=[of_list if command == reason.release else command for command in reason.commands],
     )
 
 
@@ -796,16 +817,12 @@ def _held_together(reasons: Sequence[Reason], row: Any) -> list[Reason]:
     person, or an import, gave for the first hold. ``row``: a task of the archive.
     """
     reasons = _withheld_once(reasons, row)
-    first = next((n for n, reason in enumerate(reasons) if reason.kind is Why.HELD), len(reasons))
-    why = _WHY_HELD.search(reasons[first].text) if first < len(reasons) else None
-    said = why[1] if why else ""
+    first = next((reason for reason in reasons if isinstance(reason, Held)), None)
     reasons = [
-        reason
-        if n <= first
-        else replace(reason, text=reason.text.removesuffix(on_hold(row)).replace(said, "", 1 if said else 0))
-        for n, reason in enumerate(reasons)
+        reason.after(first) if first and isinstance(reason, Held) and reason is not first else reason
+        for reason in reasons
     ]
-    held = [reason for reason in reasons if reason.kind is Why.HELD]
+    held = [reason for reason in reasons if isinstance(reason, Held)]
     if len(held) <= MOST_HELD:
         return list(reasons)
     rest = held[MOST_HELD:]
@@ -815,11 +832,11 @@ def _held_together(reasons: Sequence[Reason], row: Any) -> list[Reason]:
     if not names:
         return told
     text = f"{len(names)} more {'task is' if len(names) == 1 else 'tasks are'} held: {_some(names)}."
-    is_late = any(command.endswith(SKIP_OUTDATED) for reason in held for command in reason.commands)
     runs = {name.partition("/")[0] for name in names}
     what = f"{row.archive} --all" if len(runs) > 1 else runs.pop()  # no more than these tasks need
+    is_late = any(reason.late for reason in held)
     command = f"arkqueue release {what}{SKIP_OUTDATED if is_late else ''}"
-    more = Reason(kind=Why.HELD, text=text, tasks=names, commands=[command])
+    more = Held(kind=Why.HELD, text=text, tasks=names, commands=[command], late=is_late)
     place = told.index(held[MOST_HELD - 1]) + 1
     return [*told[:place], more, *told[place:]]
 

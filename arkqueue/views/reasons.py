@@ -81,6 +81,7 @@ class Why(StrEnum):
     ARCHIVE_TROUBLE = "archive-trouble"
     LEFT_OUT = "left-out"
     FIRES_LEFT_OUT = "fires-left-out"
+    MORE = "more"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +94,32 @@ class Reason:
     text: str
     tasks: list[str] = field(default_factory=list)
     commands: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held(Reason):
+    """The reason of a held task, with what an explanation of several held tasks says once.
+
+    ``note``: the part of the text with the reason that a person or an import gave for the hold.
+    ``on_hold``: the part of the text on the hold of the archive. ``release``: the command that
+    releases the task alone; empty if only its run can be released. ``late``: True if a release of
+    several tasks has to leave this one out.
+    """
+
+    note: str = ""
+    on_hold: str = ""
+    release: str = ""
+    late: bool = False
+
+    @property
+    def options(self) -> str:
+        """The options of ``release``, with a space before them."""
+        return self.release.removeprefix(f"arkqueue release {self.tasks[0]}")
+
+    def after(self, first: Held) -> Held:
+        """This reason, below the first one of an explanation."""
+        text = self.text.replace(self.on_hold, "", 1)
+        return replace(self, text=text.replace(self.note, "", 1) if self.note == first.note else text)
 
 
 class Around:
@@ -664,7 +691,7 @@ def deferred(row: Any, subject: str) -> Reason:
     return Reason(kind=Why.DEFERRED, text=text, tasks=[name], commands=commands)
 
 
-def held(row: Any, subject: str, late: str = "") -> Reason:
+def held(row: Any, subject: str, late: str = "") -> Held:
     """The hold of a task, and the commands that release it. While an archive is on hold, none of its
     tasks can be released. ``late``: why a release of the task alone needs --force, as in
     `late_release`.
@@ -672,7 +699,8 @@ def held(row: Any, subject: str, late: str = "") -> Reason:
     name = task_name(row)
     run = name.partition("/")[0]
     of_one, of_many = (" --force", SKIP_OUTDATED) if late else ("", "")
-    commands = [f"arkqueue release {name}{of_one}"]
+    release, note = f"arkqueue release {name}{of_one}", ""
+    commands = [release]
     until = "until a person releases it"
     approver = "that takes a token of scope approve"
     approver += " that stands for another person than the author" if row.not_by_author else ""
@@ -684,9 +712,11 @@ def held(row: Any, subject: str, late: str = "") -> Reason:
         what = f"by {row.archive} (workflow-authors), because somebody else changed its workflow files"
         until = f"until a person accepts the change by releasing its run; {approver}"
         commands = [f"arkqueue release {run}{of_many}", *([f"arkqueue release {run}{of_one}"] if late else [])]
+        release = ""
     else:
         within = "with its backfill " if row.held_backfill else "with its archive " if row.is_held_with_archive else ""
-        what = _by_whom(within, row.held_by, row.held_at, row.held_note)
+        note = _note(row.held_note)
+        what = _by_whom(within, row.held_by, row.held_at) + note
         commands = [f"arkqueue release {run}{of_many}", *commands]
         if row.held_backfill:
             # A backfill is meant to run at old revisions.
@@ -705,17 +735,26 @@ def held(row: Any, subject: str, late: str = "") -> Reason:
         text += f" A plain release is refused, because {late}: --force releases the task all the same, and --skip-outdated waives it and releases the rest."
     if row.held_ending:
         text += f" {REPEAT.format(row.held_ending)}"
-    text += on_hold(row)
+    on_hold = _on_hold(row)
     if row.archive_held_at is not None:
         commands = [f"arkqueue unhold {row.archive}", *commands]
-    return Reason(kind=Why.HELD, text=text, tasks=[name], commands=commands)
+    return Held(
+        kind=Why.HELD,
+        text=text + on_hold,
+        tasks=[name],
+        commands=commands,
+        note=note,
+        on_hold=on_hold,
+        release=release,
+        late=bool(late),
+    )
 
 
-def on_hold(row: Any) -> str:
+def _on_hold(row: Any) -> str:
     """A further sentence, if the archive of a task is on hold."""
     if row.archive_held_at is None:
         return ""
-    by = _by_whom("", row.archive_held_by, row.archive_held_at, row.archive_held_note)
+    by = _by_whom("", row.archive_held_by, row.archive_held_at) + _note(row.archive_held_note)
     return f" {row.archive} is on hold {by}: end the hold before you release its tasks."
 
 
@@ -728,10 +767,14 @@ def released(row: Any) -> list[Reason]:
     return [Reason(kind=Why.RELEASED, text=f"{how}{at(row.released_at)}{said}.")]
 
 
-def _by_whom(how: str, by: str, when: datetime, note: str) -> str:
-    said = f" ({' '.join(note.split())})" if note else ""
+def _by_whom(how: str, by: str, when: datetime) -> str:
     parts = (how.strip(), f"by {by}" if by else "", since(when).strip())
-    return " ".join(part for part in parts if part) + said
+    return " ".join(part for part in parts if part)
+
+
+def _note(note: str) -> str:
+    """The reason of a hold in parentheses; empty if it has none."""
+    return f" ({' '.join(note.split())})" if note else ""
 
 
 def doing(row: Any) -> str:

@@ -17,9 +17,9 @@ from typing import Any, Literal
 
 from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
-from arkqueue.model import RunId, Trigger
+from arkqueue.model import REPORT, RunId, Trigger
 from arkqueue.names import PURGED, run_name
-from arkqueue.states import RunState, State, run_state
+from arkqueue.states import UNSETTLED, RunState, State, run_state
 from arkqueue.views.naming import task_names
 from arkqueue.views.rows import view_of
 
@@ -183,6 +183,9 @@ def report(session: Session, run: RunId, number: int | None = None) -> Report:
         here = run_name(shown)
         if not views and shown.deleted_at is not None:
             raise NotFound(here, "was deleted before it had a report", f"arkqueue undelete {here}")
+        if not views and shown.report_state in UNSETTLED - {State.WAITING}:
+            fault = f"has no report yet, because {here}/{REPORT} is {shown.report_state}"
+            raise NotFound(here, fault, f"arkqueue explain {here}/{REPORT}")
         if not views:
             raise NotFound(here, "has no report yet", f"arkqueue report {here} --update --now")
         found = next((view for view in views if number in (None, view.number)), None)

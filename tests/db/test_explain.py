@@ -618,7 +618,7 @@ def test_a_gate_that_leaves_something_out_says_so(session: Session) -> None:
     archive.fail("index@2", "pdf@2")
     archive.commit(tasks)
     told = why(archive, "index@3")
-    assert "It waits for papers@2/index (through papers@3/COMMIT, papers@3/PREV:*:commits:except:pdf)" in told.text
+    assert "It waits for papers@2/index (through papers@3/COMMIT, papers@3/PREV:* (except pdf))" in told.text
     assert "papers@2/pdf" not in told.text
 
 
@@ -692,6 +692,41 @@ def test_run_tells_what_its_tasks_wait_for(session: Session) -> None:
     archive.commit({"a": ""})
     archive.run("a@4")
     assert explain_name(session, "papers@4").text == "Its task is settled."
+
+
+def test_a_run_with_more_reasons_or_tasks_than_are_told_says_so(session: Session) -> None:
+    archive = an_archive(session)
+    a_task_manager(session)
+    names = [f"t{n:03}" for n in range(101)]
+    archive.commit(dict.fromkeys(names, ""))
+    archive.fail(*(f"{name}@2" for name in names[:21]))
+    told = explain_name(session, "papers@2")
+    assert len(told.reasons) == 21
+    assert told.reasons[-1].text == "These are the first 20 reasons; there are more."
+    assert told.commands[-1] == "arkqueue show papers@2"
+    archive.fail(*(f"{name}@2" for name in names[21:]))
+    told = explain_name(session, "papers@2")
+    assert (
+        told.reasons[-1].text
+        == "These are the first 20 reasons; there are more. Only the first 100 failed tasks are explained."
+    )
+    archive.commit(dict.fromkeys(names, 'depends: ["t000"]') | {"t000": "", "REPORT": "command: ./send"})
+    told = explain_name(session, "papers@3")
+    assert [told.reasons[-1].kind, told.reasons[-1].text] == [
+        Why.MORE,
+        "Only the first 100 unsettled tasks are explained.",
+    ]
+    assert "at least 100 are not" in why(archive, "REPORT@3").text
+
+
+def test_a_run_whose_report_is_not_sent_yet_says_why(session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "", "REPORT": "command: ./send"})
+    assert "REPORT" not in explain_name(session, "papers@2").text
+    archive.run("a@2")
+    told = explain_name(session, "papers@2")
+    assert told.text.startswith("Its task is settled.\npapers@2/REPORT: It is ready, but no task manager is running")
+    assert kinds(told) == [Why.COMPLETED, Why.NO_TASK_MANAGER]
 
 
 def test_task_of_a_dropped_revision_gets_no_command_that_is_refused(session: Session) -> None:

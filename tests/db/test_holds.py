@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.db import Connection
 from arkqueue.db.session import SQL, Session
 from arkqueue.errors import Conflict
@@ -81,6 +82,11 @@ def test_the_explanation_of_a_run_says_once_why_a_person_holds_it(archive: AnArc
         lines[0],
     )
     assert re.fullmatch(r"papers@2/b: It is held by ann since [-0-9: ]* UTC, until a person releases it\.", lines[1])
+    guarded = ArchiveSettings(process=True, require_approval=("*",))
+    archives.change_settings(archive.session, archive.id, guarded, "ann")
+    told = explain_name(archive.session, "papers@2")
+    assert told.text.count("guarded by require-approval") == 3
+    assert told.text.count("the disk (of papers) is full") == 1
 
 
 def test_a_held_task_waits_for_its_release_and_says_by_whom(archive: AnArchive) -> None:

@@ -11,15 +11,15 @@ import pytest
 
 from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.db.session import Session
-from arkqueue.errors import Conflict, Forbidden
-from arkqueue.model import End
-from arkqueue.queue import archives, deletion, finish, holds, many
+from arkqueue.errors import Conflict, Forbidden, NotFound
+from arkqueue.model import ArchiveId, End
+from arkqueue.queue import archives, claim, deletion, finish, holds, many, pauses
 from arkqueue.queue.guards import Approver
 from arkqueue.queue.reports import Made, update_report
 from arkqueue.views import reports as views
 from arkqueue.views import runs
 from arkqueue.views.doctor import examine
-from arkqueue.views.explain import explain
+from arkqueue.views.explain import explain, explain_name
 from tests.builders import HOST, PROCESS, AnArchive, a_gateway, an_archive
 from tests.db.test_races import Connect, InThread, one_after_the_other, wait_until_blocked
 from tests.db.test_reports import is_marked, run_of
@@ -353,6 +353,53 @@ def test_a_rewrite_cancels_a_command_that_has_not_started(archive: AnArchive) ->
     archive.commit({"a": "", "REPORT": SENDS}, dropped=["2"])
     assert (archive.states()["a@2"], state(archive)) == ("canceled", "canceled")
     assert told(archive) == []
+
+
+def test_in_a_pause_a_report_waits_for_its_command(archive: AnArchive) -> None:
+    archive.commit({"a": "", "REPORT": SENDS})
+    archive.claim("a@2")
+    pause(archive)
+    archive.end("a@2", 1)
+    assert_waits_for_the_pause(archive)
+    with pytest.raises(
+        NotFound, match=r"has no report yet, because papers@2/REPORT is ready\. arkqueue explain papers@2/REPORT"
+    ):
+        views.report(archive.session, run_of(archive))
+    for now in (False, True):
+        with pytest.raises(Conflict, match=r"papers@2/REPORT is ready\. arkqueue explain papers@2/REPORT"):
+            update(archive, now=now)
+    pauses.resume(archive.session, ArchiveId(archive.id), archive.name, "ann")
+    archive.claim("REPORT@2")
+    pause(archive)
+    archive.end("REPORT@2")
+    assert told(archive) == [(1, True, True, 1)], "what had begun goes on"
+
+
+def test_an_update_in_a_pause_makes_a_report_and_the_command_waits(archive: AnArchive) -> None:
+    archive.commit({"a": "", "REPORT": SENDS})
+    archive.fail("a@2")
+    send(archive)
+    pause(archive)
+    archive.skip("a@2")
+    assert update(archive) == Made(2, 1, True)
+    assert told(archive) == [(1, True, True, 1), (2, True, False, 1)]
+    assert_waits_for_the_pause(archive)
+    pauses.resume(archive.session, ArchiveId(archive.id), archive.name, "ann")
+    send(archive)
+    assert told(archive) == [(1, True, True, 1), (2, True, True, 1)]
+
+
+def pause(archive: AnArchive) -> None:
+    pauses.pause(archive.session, ArchiveId(archive.id), "the receiver moves", "ann")
+
+
+def assert_waits_for_the_pause(archive: AnArchive) -> None:
+    assert state(archive) == "ready"
+    claim.withdraw(archive.session)
+    assert claim.claim(archive.session, PROCESS, HOST, 10) == []
+    for explained in (explain(archive.session, archive.task("REPORT@2")), explain_name(archive.session, "papers@2")):
+        assert "t is ready, but papers is paused" in explained.text
+        assert "arkqueue resume papers" in explained.commands
 
 
 def test_archives_without_a_command_have_reports_that_nobody_sends(archive: AnArchive) -> None:

@@ -12,6 +12,16 @@ from tests.builders import an_archive
 from tests.system.cli.conftest import Cli
 
 
+def test_says_that_the_command_which_makes_the_report_has_not_started(arkqueue: Cli, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "", "REPORT": "command: ./send"})
+    archive.run("a@2")
+    told = "papers@2: has no report yet, because papers@2/REPORT is ready. arkqueue explain papers@2/REPORT"
+    assert told in arkqueue("report", "papers@2").err
+    assert "arkqueue explain papers@2/REPORT" in arkqueue("report", "papers@2", "--update", "--now").err
+    assert "papers@2/REPORT: It is ready" in arkqueue("explain", "papers@2").out
+
+
 def test_shows_the_report_of_a_run_and_makes_another_after_a_repair(arkqueue: Cli, session: Session) -> None:
     archive = an_archive(session)
     archive.commit({"a": "", "b": "depends: [a]", "c": ""})
