@@ -885,6 +885,10 @@ select t.id, t.run from task t
 where t.branch_id = %(branch)s and t.name = %(name)s and t.number = %(number)s and t.item = %(item)s and t.run_id <> all(array(select run_id from purging))
 order by t.run desc;
 
+-- name: gates_of_run
+-- The gates of a run that arkqueue has made.
+select id, name from task where run_id = %(run)s and kind = 'gate' order by id;
+
 -- name: deleted_items
 -- The tombstones of a run's items, the newest first, with their tasks.
 select d.item, d.deleted_at, d.deleted_by, a.name as archive, b.name as branch, b.main, run.number, run.run,

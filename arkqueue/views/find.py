@@ -23,7 +23,18 @@ from typing import Any
 from arkqueue.db.session import Session
 from arkqueue.errors import Invalid, NotFound, WasPurged
 from arkqueue.model import ArchiveId, BranchId, RunId, TaskId
-from arkqueue.names import COMMIT_RUN, EVERY_TASK, FILL, Name, is_list, list_name, parse_name, run_name
+from arkqueue.names import (
+    COMMIT_RUN,
+    EVERY_TASK,
+    FILL,
+    Name,
+    gate_in_words,
+    is_list,
+    list_name,
+    parse_name,
+    run_name,
+)
+from arkqueue.plan.edges import EVERYTHING
 from arkqueue.views.lists import has_list
 
 RETIRED = "rewound~"
@@ -170,6 +181,9 @@ def find_task(session: Session, text: str | Name) -> TaskId:
     place = find_revision(session, find_archive(session, name.archive), name)
     found = session.rows("tasks_named", branch=place.branch, name=name.task, number=place.number, item=name.item)
     chosen = [row for row in found if row.run == (name.run or COMMIT_RUN)]
+    if not chosen and str(name.task).startswith(EVERYTHING):
+        gates = session.rows("gates_of_run", run=find_run(session, replace(name, task=None, item="")))
+        chosen = [gate for gate in gates if gate_in_words(gate.name) == name.task]
     if not chosen:
         if name.run is not None:
             find_run(session, name)

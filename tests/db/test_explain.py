@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -620,6 +621,11 @@ def test_a_gate_that_leaves_something_out_says_so(session: Session) -> None:
     told = why(archive, "index@3")
     assert "It waits for papers@2/index (through papers@3/COMMIT, papers@3/PREV:* (except pdf))" in told.text
     assert "papers@2/pdf" not in told.text
+    gate = explain_name(session, "papers@3/PREV:* (except pdf)")
+    assert (gate.full_name, gate.state) == ("papers@3/PREV:* (except pdf)", "waiting")
+    assert explain_name(session, "papers@3/" + quote("PREV:* (except pdf)")).full_name == gate.full_name
+    with pytest.raises(NotFound, match="has no task"):
+        explain_name(session, "papers@3/PREV:*")
 
 
 # By name
