@@ -190,7 +190,7 @@ class Browser:
         answer = self._connection.getresponse()
         body = answer.read()
         took = (time.perf_counter() - began) * 1000
-        assert answer.status == status, f"{address}: {answer.status} {body[:300]!r}"
+        assert answer.status == status, f"{address} {fields or ''}: {answer.status} {body[:300]!r}"
         text = gzip.decompress(body) if answer.headers["content-encoding"] == "gzip" else body
         return Answer(took, len(body) + len(bytes(str(answer.headers), "latin-1")), text.decode("utf-8", "replace"))
 

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import psycopg
@@ -48,13 +48,16 @@ LATER: Final = 25
 class _Page:
     """A page's address, the times of its answers, and the processor time that each answer takes in
     the server and in its PostgreSQL, in milliseconds. ``fields``: those of the form whose answer is
-    the page. ``status``: that of the answer, if it is a refusal.
+    the page. ``status``: that of the answer, if it is a refusal. ``is_rehearsal``: the form would act
+    on 10,000 tasks. The answer takes about as long as the action, which is carried out and undone, so
+    the targets for pages do not apply.
     """
 
     what: str
     address: str
     fields: Mapping[str, str] | None = None
     status: int = 200
+    is_rehearsal: bool = False
     took: list[float] = field(default_factory=list)
     spent: float = 0.0
     bytes: int = 0
@@ -81,10 +84,11 @@ def answers(bench: Bench) -> Iterator[Figure]:
                     page.spent = _spent_on(page, browser, server, admin, times)
             tasks = f"{sizes['tasks']} tasks of history"
             for page in pages:
-                yield Figure("21", f"{page.what}, {tasks}", "ms", [*page.took], [at_most(MEDIAN, "ms"), never_above(MOST, "ms")], "processor time", [page.spent], note=_size(page))  # fmt: skip
+                targets = [] if page.is_rehearsal else [at_most(MEDIAN, "ms"), never_above(MOST, "ms")]
+                yield Figure("21", f"{page.what}, {tasks}", "ms", [*page.took], targets, "processor time", [page.spent], note=_size(page))  # fmt: skip
             visited = [page for page in pages if page.fields is None and page.status == 200]
             yield from _bytes(pages, visited, transferred(server, [page.address for page in visited]))
-            yield from _while_canceling(bench, uri, server, browser, pages)
+            yield from _while_canceling(bench, uri, server, browser, [page for page in pages if not page.is_rehearsal])
 
 
 def pages_of(server: Installation) -> list[_Page]:
@@ -163,21 +167,22 @@ def _forms(name: str, number: int, bad: int, wide: int, list_: int) -> list[_Pag
         return _Page(what, "/-/act", {"verb": verb, "name": of, "back": "/", **more}, status)
 
     every = f"{LIST}@{list_}/tile/*"
+
+    def rehearsal(verb: str) -> _Page:
+        return replace(act(f"preview: {verb} a list of 10,000 items", verb, every), is_rehearsal=True)
+
     return [
         act("preview: cancel a run of 500 tasks", "cancel", f"{COLUMNS}@{wide}"),
-        act("preview: cancel a long list", "cancel", every),
-        act("preview: waive a long list", "skip", every),
-        act("preview: hold a long list", "hold", every),
-        act("preview: retry all of an archive", "retry", name),
+        *map(rehearsal, ("cancel", "skip", "hold")),
         act("preview: delete a run", "delete", f"{name}@{number}"),
         act("preview: cancel a backfill", "cancel", f"{FILLED}@fill:1"),
         act("preview: trigger", "trigger", f"{name}@{number}", task="pdf"),
         act("preview: trigger 500 tasks", "trigger", f"{COLUMNS}@{wide}"),
         act("preview: a backfill", "trigger", name, task="pdf", first="2", force="yes"),
-        _Page("preview: rewind", "/-/act/rewind", {"name": name, "revision": str(number // 2), "back": "/"}),
         _Page("preview: remove an archive", "/-/act/remove-archive", {"name": name, "text": name, "back": "/"}),
         act("refusal: restart what does not run", "restart", f"{name}@{number}/pdf", 409),
         act("refusal: retry what later revisions replaced", "retry", f"{name}@{bad}/pdf", 409),
+        act("refusal: retry all of an archive, which later revisions replaced", "retry", name, 409),
         act("refusal: a trigger of a task that is not there", "trigger", f"{name}@{number}", 422, task="nothing"),
         _Page("refusal: no such archive", "/past-7o", None, 404),
         _Page("refusal: no such run", f"/{name}@999999/pdf", None, 404),
