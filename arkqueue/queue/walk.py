@@ -52,7 +52,7 @@ def alone(act: Callable[[TaskId], object]) -> Step:
     def step(session: Session, _archive: int, concerns: Concerns, candidates: Sequence[Any]) -> Done:
         (candidate,) = candidates
         now = session.rows("tasks_to_act_on_now", tasks=[candidate.id])
-        if now and _has_ended(now[0], candidates):
+        if now and _has_ended(now, candidates):
             return Done(left=1)
         if not now or not concerns(now[0]):
             return Done()
@@ -73,7 +73,7 @@ def together(act: Callable[[Graph, Sequence[Any]], Done]) -> Step:
         def on_graph(graph: Graph) -> Done:
             locked = {row.id: row for row in graph.rows("lock_tasks", tasks=tasks)}
             now = graph.rows("tasks_to_act_on_now", tasks=tasks)
-            if any(_has_ended(row, candidates) for row in now):
+            if _has_ended(now, candidates):
                 return Done(left=len(tasks))
             fit = {row.id for row in now if concerns(row)}
             found = act(graph, [locked[task] for task in tasks if task in fit]) if fit else Done()
@@ -85,9 +85,10 @@ def together(act: Callable[[Graph, Sequence[Any]], Done]) -> Step:
     return Step(step, PORTION)
 
 
-def _has_ended(now: Any, candidates: Sequence[Any]) -> bool:
+def _has_ended(now: Sequence[Any], candidates: Sequence[Any]) -> bool:
     """True if a person has canceled or deleted the run since the tasks were listed."""
-    return now.run_ended_at not in {None, *(row.run_ended_at for row in candidates)}
+    known = {None, *(row.run_ended_at for row in candidates)}
+    return any(row.run_ended_at not in known for row in now)
 
 
 def until(session: Session) -> float:
@@ -121,7 +122,7 @@ def walk(
             if time.monotonic() > end:
                 done.left = left
                 break
-            if has_begun:
+            if has_begun and not session.is_rehearsal:  # a rehearsal keeps its locks, so nobody could go first
                 give_way()
             has_begun = True
             try:

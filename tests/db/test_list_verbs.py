@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -140,6 +141,16 @@ def test_what_may_go_on_is_reached_before_refused_items_are_divided(
     assert done.tasks == [archive.task(f"fetch/{key}@2") for key in "defg"]
     assert [one.task for one in done.refused] == [archive.task(f"fetch/{key}@2") for key in "abc"]
     assert len(ways) == len(tried) - 1, "other commands get their turn, also after a refusal"
+
+
+def test_a_rehearsal_gives_nobody_way(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It keeps its locks, so a pause would only make others wait longer."""
+    archive = a_list(session)
+    monkeypatch.setattr(walk, "PORTION", 3)
+    monkeypatch.setattr(walk, "give_way", lambda: pytest.fail("nobody can go first"))
+    with session.rehearsal(archive.id) as rehearsal:
+        assert len(on_list(replace(archive, session=rehearsal), "hold").tasks) == 7
+    assert "held" not in archive.states().values()
 
 
 def test_a_step_tells_all_items_that_later_revisions_have_completed_at_once(
