@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.logs import Logs
-from arkqueue.model import End, RunId, Stream
-from arkqueue.queue import claim, control, deletion, notifications, sign_ins
+from arkqueue.model import ArchiveId, End, RunId, Stream
+from arkqueue.queue import archives, claim, control, deletion, notifications, sign_ins
 from arkqueue.queue.tokens import Scope
 from arkqueue.web import ApiServer, create_app, live, run_api
 from arkqueue.web.pages.visitor import COOKIE
@@ -203,6 +204,22 @@ def test_what_is_filled_in_stays_while_its_page_follows(opened: Opened, archive:
     expect(hold.locator("[name=form]")).to_have_value(key)
     page.keyboard.press("Enter")
     page.wait_for_url("**/papers?message=live&state=failed&columns=pdf")
+
+
+@pytest.mark.full
+def test_what_is_filled_into_the_settings_stays_while_somebody_else_changes_them(
+    opened: Opened, archive: AnArchive, session: Session
+) -> None:
+    page = opened("/-/settings/papers", Scope.ADMIN)
+    page.get_by_label("keep", exact=True).fill("completed 30d")
+    page.get_by_role("heading", level=1).click()
+    archives.change_settings(session, ArchiveId(archive.id), ArchiveSettings(process=True, max_running=3), "ben")
+    expect(page.get_by_label("max-running")).to_have_value("3")
+    expect(page.get_by_label("keep", exact=True)).to_have_value("completed 30d")
+    page.get_by_role("button", name="Save").click()
+    expect(page).to_have_url(re.compile("/-/settings/papers$"))
+    settings = archives.one(session, ArchiveId(archive.id)).settings
+    assert (settings["keep"], settings["max_running"]) == ({"completed": "30d"}, 3)
 
 
 OPENINGS = """window.openings = 0;

@@ -326,7 +326,7 @@ function servedIn(field) {
 }
 
 function nameOf(field) {
-  const hidden = [...field.form.querySelectorAll("[type=hidden]:not([name=form], [name=attempt])")].map((e) => [e.name, e.value]);
+  const hidden = [...field.form.querySelectorAll("[type=hidden]:not([name=form], [name=attempt], [name=was])")].map((e) => [e.name, e.value]);
   return JSON.stringify([field.form.getAttribute("action"), hidden, field.name, isCheck(field) && field.value]);
 }
 
