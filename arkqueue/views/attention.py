@@ -363,6 +363,14 @@ def faulty_at_head(session: Session, branch: BranchId) -> RunView | None:
     return next(iter(views_of_runs(session, [row.id for row in rows])), None) if rows else None
 
 
+def faulty_at_heads(session: Session, archives: Sequence[ArchiveId] | None) -> set[int]:
+    """The runs of the newest commits of branches whose workflow files have faults. ``archives`` None:
+    all.
+    """
+    rows = session.rows("faulty_at_heads", archives=None if archives is None else list(archives))
+    return {row.id for row in rows}
+
+
 @dataclass(slots=True)  # not frozen, as TaskView
 class Defined:
     """A task as a workflow file defines it. ``triggers``: the triggers of its runs; without

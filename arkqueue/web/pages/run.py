@@ -18,7 +18,7 @@ from arkqueue.names import EVERY_TASK, Name, task_in_run
 from arkqueue.queue.many import COMES_BACK
 from arkqueue.states import MOVES, SETTLED, Event, RunState, State
 from arkqueue.views.archives import removal_of
-from arkqueue.views.attention import unhandled_among
+from arkqueue.views.attention import faulty_at_heads, unhandled_among
 from arkqueue.views.explain import explain
 from arkqueue.views.graph import graph, unmet_pairs
 from arkqueue.views.items import ListView, deleted_items, page_of_items
@@ -85,7 +85,8 @@ def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict
     shown = listed(caller.session, [id], numbers=numbers)
     view = show_run(caller.session, id, "" if is_long else None, shown)
     tell_why_alone(caller.session, view.tasks, caller.archives())
-    removal = removal_of(caller.session, caller.session.rows("archive_of_run", id=id)[0].id)
+    archive = caller.session.rows("archive_of_run", id=id)[0].id
+    removal = removal_of(caller.session, archive)
     is_over = removal is not None or view.state is RunState.DELETED
     items = _items(visitor, request, id, view.full_name, lists if is_long else ())
     picture, boxes = _picture(visitor, view, numbers, shown)
@@ -100,6 +101,7 @@ def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict
         "tasks": tasks,
         "_tasks": _with_words(tasks),
         "sentence": sentence(view, lists if is_long else ()),
+        "_is_faulty_at_head": bool(view.faults) and id in faulty_at_heads(caller.session, [archive]),
         "_first_failed": first_failed(view, unhandled),
         "_needs_retry": _needs_retry(view, lists),
         "_needs_release": any(map(_waits_for_release, view.tasks)) or (is_long and _number(lists, State.HELD) > 0),

@@ -22,7 +22,7 @@ from arkqueue.errors import ArkqueueError
 from arkqueue.model import RunId
 from arkqueue.names import COMMIT_RUN, branch_name, page_path, parse_name, task_in_run
 from arkqueue.states import RunState
-from arkqueue.views.attention import last_lines, unhandled_in
+from arkqueue.views.attention import faulty_at_heads, last_lines, unhandled_in
 from arkqueue.views.find import find_revision, find_run, own_names
 from arkqueue.views.runs import RunView
 from arkqueue.views.search import MOST_LOOKED_AT, Found, runs_with_words, search
@@ -120,8 +120,7 @@ def _hits(caller: Caller, runs: Sequence[RunView]) -> list[Hit]:
     for id, name in sorted(unhandled_in(caller.session, [id for id, cells in bad.items() if cells])):
         names[id].append(name)
     is_any_faulty = any(run.faults for run in runs)
-    faulty = caller.session.rows("faulty_at_heads", archives=caller.archives()) if is_any_faulty else []
-    at_heads = {row.id for row in faulty}
+    at_heads = faulty_at_heads(caller.session, caller.archives()) if is_any_faulty else set()
     return [
         Hit(
             run,

@@ -201,6 +201,9 @@ def test_faults_of_a_revision_and_names_of_groups_stay_in_sight(opened: Opened, 
         assert all(column["right"] < box["left"] < box["right"] <= size["width"] for box in inside), (column, inside)
         page.keyboard.press("j")
         expect(focused(page)).to_contain_text("a fault")
+        page.goto("/papers@5")
+        page.keyboard.press("j")
+        expect(focused(page)).to_have_text("_workflows/test.yaml:1:1")
 
 
 @pytest.mark.full

@@ -92,8 +92,11 @@ def test_a_fault_of_a_workflow_file_is_handled_by_the_commit_that_fixes_it(
     archive.commit(faulty(), author="Dee <dee@example.org>")
     pages = ("/", "/papers", "/-/mine?author=dee", "/-/search?author=dee")
     assert [alarms(operator, address) for address in pages] == [{"papers@2"}] * 4
+    on_its_own_page = '<b class="mono alarm" tabindex="-1">_workflows/test.yaml:1:1</b>'
+    assert on_its_own_page in operator.get("/papers@2").text
     archive.commit({"a": ""})
     assert [alarms(operator, address) for address in pages] == [set()] * 4
+    assert on_its_own_page not in operator.get("/papers@2").text
 
 
 def test_failures_of_a_deleted_run_need_nobody(operator: httpx.Client, archive: AnArchive) -> None:
