@@ -35,7 +35,7 @@ from tests.loaded import Forked, fork
 from tests.ports import a_port
 from tests.program import Done, run_cli
 from tests.repositories import Content, GitRepository, SubversionRepository
-from tests.soundness import destroy_sound
+from tests.soundness import assert_sound, destroy_sound
 from tests.waiting import PATIENCE, eventually, when_changed
 
 ROOT = Path(arkqueue.__file__).parents[1]
@@ -169,6 +169,10 @@ class Installation:
         """Stops all roles. Checks that no process remains, and that no log contains a traceback. The
         embedded database is checked and removed.
         """
+        # Only its user can start the embedded server of another user again.
+        of_another_user = self.database is None and bool(self.account)
+        if of_another_user:
+            assert_sound(self.connection)
         for role in reversed(self.roles):
             if role.process.poll() is None:
                 role.process.send_signal(signal.SIGCONT)
@@ -177,7 +181,7 @@ class Installation:
             self._connection.close()
         self._ports.close()
         eventually(lambda: not processes_of(str(self.folder)))
-        if self.database is None:
+        if self.database is None and not of_another_user:
             destroy_sound(Embedded(self.folder / "home"))
         for log in {role.log for role in self.roles}:
             said = log.read_text("utf-8", "replace")
