@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import combinations
 
 import pytest
 
@@ -39,6 +40,16 @@ def hidden(picture: Picture) -> list[str]:
             if any(box.x < px < box.x + box.width and box.y < py < box.y + drawing.HEIGHT for box in picture.boxes):
                 found.append(arrow.path)
     return found
+
+
+def crossings(edges: list[tuple[int, int]]) -> int:
+    """The crossings of edges of the picture, each of which leads from one column to the next."""
+    height = {box.node.id: box.y for box in drawn(a_graph(*edges), "papers").boxes}
+    column = {box.node.id: box.x for box in drawn(a_graph(*edges), "papers").boxes}
+    return sum(
+        column[a] == column[c] and (height[a] - height[c]) * (height[b] - height[d]) < 0
+        for (a, b), (c, d) in combinations(edges, 2)
+    )
 
 
 CHAIN = [(1, 2), (2, 3), (3, 4), (4, 5)]
@@ -135,3 +146,16 @@ def test_a_report_without_an_edge_is_the_last_box(edges: list[tuple[int, int]]) 
     (box,) = [box for box in picture.boxes if box.node.name == "REPORT"]
     assert all(other.x < box.x for other in picture.boxes if other is not box)
     assert len(picture.arrows) == len(edges), "no arrow is drawn to it"
+
+
+@pytest.mark.parametrize(
+    "edges",
+    [
+        [(n, 101 + 7 * n % 12) for n in range(1, 13)],
+        [(n // 2 * 37 % 101, n * 37 % 101) for n in range(2, 41)],
+        [(n, 200 - n) for n in range(1, 20)] + [(200 - n, 300 + 5 * n % 19) for n in range(1, 20)],
+    ],
+    ids=["pairs", "tree", "chains"],
+)
+def test_edges_that_need_not_cross_do_not_cross(edges: list[tuple[int, int]]) -> None:
+    assert crossings(edges) == 0

@@ -108,7 +108,7 @@ def drawn(
     layers = [sorted(layer, key=list(nodes).index) for layer in networkx.topological_generations(graph)]
     bends = _bent(graph, layers, edges)
     for _ in range(SWEEPS):
-        for along, neighbours in ((layers, graph.predecessors), (layers[::-1], graph.successors)):
+        for along, neighbours in ((layers[::-1], graph.successors), (layers, graph.predecessors)):
             _sweep(along, neighbours)
     heights = [sum(HEIGHT if id in nodes else LINE for id in layer) + BELOW * (len(layer) - 1) for layer in layers]
     names = {id: visible(_label(node)) for id, node in nodes.items()}
@@ -249,7 +249,7 @@ def _sweep(layers: list[list[int]], neighbours: object) -> None:
         mean = {}
         for row, id in enumerate(layer):
             near = [place[other] for other in neighbours(id) if other in place]
-            mean[id] = sum(near) / len(near) if near else float(row)
+            mean[id] = sum(near) / len(near) if near else row - len(layer) / 2
         layer.sort(key=lambda id: mean[id])
         place |= {id: row - len(layer) / 2 for row, id in enumerate(layer)}
 
