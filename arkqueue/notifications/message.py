@@ -210,14 +210,15 @@ def _commands(delivery: Delivery, run: RunView, tasks: list[TaskView], *, was_he
         return [f"arkqueue show {run.full_name}", f"arkqueue archive show {branch_name(run.archive, None)}"]
     asked = [f"arkqueue logs {view.full_name}" for view in tasks[:1]]
     rejected = [view for view in tasks if view.state is State.REJECTED]
-    # A rejected task is never retried (design 5).
-    is_retried = len(rejected) < max(delivery.count, 1)
+    # A rejected task is never retried (design 5), and nothing will run a task of a dropped revision.
+    is_retried = len(rejected) < max(delivery.count, 1) and not run.dropped
+    waived = tasks[:1] if run.dropped else rejected[:1]
     again = [f"arkqueue retry {run.full_name} --failed"] if is_retried else []
     return [
         f"arkqueue show {run.full_name}",
         *asked,
         *again,
-        *(f"arkqueue skip {one.full_name}" for one in rejected[:1]),
+        *(f"arkqueue skip {one.full_name}" for one in waived),
     ]
 
 

@@ -29,7 +29,7 @@ from arkqueue.views.attention import (
     last_lines,
 )
 from arkqueue.views.installation import About, TaskManagerView, measure, task_managers, told_faults
-from arkqueue.views.outdated import SKIP_OUTDATED, outdated, outdated_holds, perhaps_outdated
+from arkqueue.views.outdated import SKIP_OUTDATED, Late, outdated, outdated_holds, perhaps_outdated
 from arkqueue.views.reasons import retry_from_command
 from arkqueue.views.runs import RunView
 
@@ -47,8 +47,6 @@ UNHANDLED: Final = "state=unhandled"
 T = TypeVar("T")
 REWIND: Final = "rewind"
 """The verb for a stopped archive whose repository is meant to be as it is now."""
-LATER: Final = " · later revisions have already run"
-"""The end of the text of a failure, or a held task, that is outdated."""
 ASSUME_GONE: Final = "assume-gone"
 """The verb for a running task whose task manager is silent, if its machine is off."""
 RESUME_LOCK: Final = "resume --lock"
@@ -230,9 +228,7 @@ def needs_of(
     add(
         "failed",
         known.failures,
-        lambda one: _failure(
-            one, lines.get(one.task.id, ""), is_late=one.task.id in late, explains=one.task.id in to_read
-        ),
+        lambda one: _failure(one, lines.get(one.task.id, ""), late.get(one.task.id), explains=one.task.id in to_read),
         ("failure", "failures"),
         UNHANDLED,
     )
@@ -248,13 +244,13 @@ def needs_of(
     add(
         "held",
         known.together,
-        lambda one: _held_together(one, is_late=not late.isdisjoint(one.firsts)),
+        lambda one: _held_together(one, next((late[task] for task in one.firsts if task in late), None)),
         ("hold of many tasks", "holds of many tasks"),
     )
     add(
         "held",
         known.held,
-        lambda one: _held(one, endings.get(one.task.id, ""), is_late=one.task.id in late),
+        lambda one: _held(one, endings.get(one.task.id, ""), late.get(one.task.id)),
         ("held task", "held tasks"),
     )
     with_failures = {one.archive for one in known.failures if not one.shown}
@@ -325,9 +321,9 @@ def _faulty(run: RunView) -> Need:
     return Need("failed", run.full_name, text, command=f"arkqueue show {shlex.quote(run.full_name)}")
 
 
-def _failure(one: Failure, line: str, *, is_late: bool, explains: bool) -> Need:
-    """A failure with its remedy. ``is_late``: True if a retry without --force would be refused,
-    because later revisions have gone on. ``explains``: True if a plain retry would be refused for a
+def _failure(one: Failure, line: str, late: Late | None, *, explains: bool) -> Need:
+    """A failure with its remedy. ``late``: why a retry without --force would be refused; None: it
+    would not. Nothing will run a task that is gone, so only a waiver helps it. ``explains``: True if a plain retry would be refused for a
     reason that `explain` gives with the remedy: its scratch folder was removed, or its lost command
     may have done its work.
     """
@@ -336,16 +332,21 @@ def _failure(one: Failure, line: str, *, is_late: bool, explains: bool) -> Need:
     if one.items > 1:
         how = "failed" if task.state is State.FAILED else "were rejected"
         text = f"{one.items:,} items {how}, the first {task.item}: {text}"
-    if task.kind == TaskKind.REPORT or explains:
+    is_gone = late is not None and late.is_gone
+    if task.kind == TaskKind.REPORT or (explains and not is_gone):
         return Need("failed", name, text, command=f"arkqueue explain {shlex.quote(name)}", count=one.items)
-    if task.state is State.REJECTED:  # a retry is refused
+    text += _because(late)
+    if task.state is State.REJECTED or is_gone:  # a retry is refused
         if one.items > 1:
             command = f"arkqueue skip {shlex.quote(name)} --state {task.state}"
             return Need("failed", name, text, command=command, count=one.items)
         return _need("failed", name, text, "skip", tasks=[task.id])
-    if is_late:
-        text += LATER
-    return replace(_need("failed", name, text, "retry", force=is_late, tasks=[task.id]), count=one.items)
+    return replace(_need("failed", name, text, "retry", force=late is not None, tasks=[task.id]), count=one.items)
+
+
+def _because(late: Late | None) -> str:
+    """The end of the text of a failure, or a held task, that is outdated."""
+    return f" · {late.why}" if late else ""
 
 
 def _failed_in(backfill: FailuresOfBackfill) -> Need:
@@ -370,36 +371,36 @@ def _interrupted(one: Interrupted) -> Need:
     return Need("waiting", one.run, text, command=command)
 
 
-def _held(one: Held, ending: str, *, is_late: bool) -> Need:
+def _held(one: Held, ending: str, late: Late | None) -> Need:
     """A held task. ``ending``: ``cancel`` or ``delete`` if such a command holds the task, because it
     has not reached it yet; empty for other holds.
     """
     are = "is" if one.items == 1 else f"{one.items:,} items are"
-    text = f"{are} held {one.task.why}".strip() + LATER * is_late
+    text = f"{are} held {one.task.why}".strip() + _because(late)
     if ending:
         run = one.task.full_name.partition("/")[0]
         command = f"arkqueue {ending} {shlex.quote(run)}"
         return Need("held", run, f"{text}: if that command has ended, repeat it", command=command, count=one.items)
-    force = is_late and not one.is_run
+    force = late is not None and not one.is_run
     need = replace(_need("held", one.name, text, "release", force=force, tasks=[one.task.id]), count=one.items)
-    if is_late and one.is_run:
+    if late and (one.is_run or late.is_gone):
         command = f"arkqueue explain {shlex.quote(one.name)}"
-        return replace(need, verb="", command=command)
+        return replace(need, verb="", force=False, command=command)
     return need
 
 
-def _held_together(one: HeldTogether, *, is_late: bool) -> Need:
-    """The tasks of a hold, with the release of all. ``is_late``: True if a plain release refuses some
-    of them.
+def _held_together(one: HeldTogether, late: Late | None) -> Need:
+    """The tasks of a hold, with the release of all. ``late``: why a plain release refuses some of them;
+    None: it does not.
     """
     tasks = "1 task is" if one.tasks == 1 else f"{one.tasks:,} tasks are"
     if one.ending:
         text = f"{tasks} held by a command that has not come to its end: if it has ended, repeat it"
         return Need("held", one.full_name, text, command=f"arkqueue {one.ending} {shlex.quote(one.full_name)}")
     by, why = f" by {one.by}" if one.by else "", f": {one.reason}" if one.reason else ""
-    text = f"{tasks} held{by}{why}" + LATER * is_late
+    text = f"{tasks} held{by}{why}" + _because(late)
     of_backfill = "@" in one.full_name  # it is meant to run at old revisions
-    force, skip = is_late and of_backfill, is_late and not of_backfill
+    force, skip = late is not None and of_backfill, late is not None and not of_backfill
     text += ", so this waives the outdated tasks, and releases the rest" * skip
     options = f"{'' if of_backfill else ' --all'}{' --force' * force}{SKIP_OUTDATED * skip}"
     command = f"arkqueue release {shlex.quote(one.full_name)}{options}"

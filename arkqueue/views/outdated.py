@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -22,6 +23,19 @@ MOST_FIRSTS: Final = 20
 """The most tasks of one hold, or held ones of an archive, that are judged. They stand for the
 others.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """Why a plain retry or release of a task is refused. ``why``: the clause for a person.
+    ``is_gone``: True if nothing will run the task any more, so a forced retry makes no sense either.
+    """
+
+    why: str
+    is_gone: bool = False
+
+
+HAVE_RUN: Final = Late("later revisions have already run")
 
 
 def gone(row: Any) -> str:
@@ -41,12 +55,12 @@ def gone(row: Any) -> str:
     return ""
 
 
-def outdated(session: Session, tasks: Iterable[int]) -> set[int]:
-    """The tasks whose retry needs --force, because tasks of later revisions have started after them
-    or have done their work (design 5.19).
+def outdated(session: Session, tasks: Iterable[int]) -> dict[int, Late]:
+    """The tasks whose retry needs --force, with the reason: tasks of later revisions have started
+    after them or have done their work (design 5.19), or nothing will run them any more.
     """
     rows = rows_by_id(session, tasks)
-    late = {id for id, row in rows.items() if gone(row)}
+    late = {id: Late(why, is_gone=True) for id, row in rows.items() if (why := gone(row))}
     branches: dict[int, list[Any]] = defaultdict(list)
     for row in rows.values():
         branches[row.branch_id].append(row)
@@ -57,12 +71,14 @@ def outdated(session: Session, tasks: Iterable[int]) -> set[int]:
         for branch, found in zip(branches, completions, strict=True)
         for row in found
     }
-    late |= {row.id for row in rows.values() if (row.branch_id, row.name, row.item, row.number, row.run) in done}
+    for row in rows.values():
+        if (row.branch_id, row.name, row.item, row.number, row.run) in done:
+            late.setdefault(row.id, HAVE_RUN)
     rest = [id for id in rows if id not in late]
     # Mostly nothing has started; one query for all tasks shows that.
     if rest and _started_after(session, rest):
         each = session.rows_of(*(("started_after", {"sources": [id], "most": 1}) for id in rest))
-        late |= {id for id, started in zip(rest, each, strict=True) if started}
+        late |= {id: HAVE_RUN for id, started in zip(rest, each, strict=True) if started}
     return late
 
 
@@ -71,18 +87,22 @@ def later(session: Session, row: Any) -> list[Any]:
     return _started_after(session, [row.id]) or _completed_after(session, [row], 1)
 
 
-def outdated_holds(session: Session, tasks: Iterable[int]) -> set[int]:
-    """The held tasks, of some, whose release needs --force or --skip-outdated, as
+def outdated_holds(session: Session, tasks: Iterable[int]) -> dict[int, Late]:
+    """The held tasks, of some, with the reason, whose release needs --force or --skip-outdated, as
     ``queue.holds.release_locked`` judges them. ``tasks``: those that `perhaps_outdated` finds; mostly
     there are none. Skipped tasks that would come back are judged in the same way.
     """
     rows = rows_by_id(session, tasks)
     if not rows:
-        return set()
-    late = {id for id in outdated(session, rows) if gone(rows[id]) or rows[id].kind == TaskKind.ORDINARY}
+        return {}
+    found_late = outdated(session, rows)
+    late = {id: one for id, one in found_late.items() if one.is_gone or rows[id].kind == TaskKind.ORDINARY}
     rest = [row for id, row in rows.items() if id not in late]
     found = session.rows_of(*(_asked_for_superseders(row) for row in rest)) if rest else []
-    return late | {row.id for row, superseders in zip(rest, found, strict=True) if superseders}
+    for row, superseders in zip(rest, found, strict=True):
+        if superseders:
+            late[row.id] = Late(_superseded(superseders[0]))
+    return late
 
 
 def come_back_late(session: Session, row: Any) -> bool:
@@ -103,9 +123,13 @@ def late_release(session: Session, row: Any) -> str:
         _asked_for_superseders(row), ("started_after", {"sources": [row.id], "most": 1})
     )
     for one in superseders:
-        return f"it is superseded by {one.later} of revision {one.number}"
+        return _superseded(one)
     after = started or (_completed_after(session, [row], 1) if row.kind == TaskKind.ORDINARY else [])
-    return f"later revisions have already run ({task_name(after[0])})" if after else ""
+    return f"{HAVE_RUN.why} ({task_name(after[0])})" if after else ""
+
+
+def _superseded(by: Any) -> str:
+    return f"it is superseded by {by.later} of revision {by.number}"
 
 
 def perhaps_outdated(tasks: Iterable[int]) -> Block:

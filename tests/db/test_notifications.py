@@ -21,7 +21,7 @@ from arkqueue.queue import archives, deletion, holds, many, notifications, purge
 from arkqueue.queue.notifications import Delivery
 from arkqueue.views import installation
 from arkqueue.views import notifications as views
-from tests.builders import AnArchive, an_archive, faulty
+from tests.builders import AnArchive, a_workflow, an_archive, an_entry, faulty
 
 CI, CHAT = "https://hooks.example.org/ci", "https://chat.example.org/x"
 ALL = [str(occasion) for occasion in Occasion]
@@ -82,6 +82,17 @@ def test_the_link_to_a_run_is_an_address_whatever_its_branch_is_called(session: 
     message = write(session, Configuration(home=Path("home"), public_url="https://queue.example.org"), delivery)
     assert message is not None
     assert message.url == "https://queue.example.org/papers:pr%C3%BCfung%2F%C3%A4@2"
+
+
+def test_a_failed_run_of_a_dropped_revision_is_told_with_a_waiver_and_no_retry(told: AnArchive) -> None:
+    told.commit({"a": ""})
+    told.fail("a@2")
+    assert occasions(told) == ["failed 2"]
+    told.append("", [an_entry(3, a_workflow({"a": ""}))], dropped=["2"])
+    (delivery,) = choose(told)
+    message = write(told.session, Configuration(home=Path("home")), delivery)
+    assert message is not None
+    assert message.commands == ["arkqueue show papers@2", "arkqueue logs papers@2/a", "arkqueue skip papers@2/a"]
 
 
 def test_a_run_is_told_once_it_has_settled_and_again_once_it_is_fixed(told: AnArchive) -> None:

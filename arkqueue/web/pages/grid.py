@@ -19,7 +19,7 @@ from arkqueue.model import ArchiveId, BranchId, Trigger
 from arkqueue.states import SETTLED, RunState, State
 from arkqueue.views.attention import Defined, NoteView, completed_places, last_lines, notes_of
 from arkqueue.views.expected import Expected, Wait, expected, usual_durations, withheld
-from arkqueue.views.outdated import outdated
+from arkqueue.views.outdated import Late, outdated
 from arkqueue.views.runs import ListedRun
 from arkqueue.views.tasks import Behind, Cells, CellView, TaskView, cells_of, highest_tasks, urgency
 from arkqueue.views.waits import alone
@@ -158,7 +158,8 @@ class _Known:
     """The facts for the sentences. ``cells``: the cells of each run by their names. ``tasks``: the
     tasks for which the cells stand, by their ids. ``sources``: the dependencies of each task, and
     whether they are met. ``alone``: the reasons of tasks that wait for no other task. ``columns``:
-    the names of the columns. ``behind``: as in `Cells`.
+    the names of the columns. ``behind``: as in `Cells`. ``late``: as in `outdated`. ``dropped``: the
+    ids of the runs whose revisions a rewrite of the branch dropped.
     """
 
     cells: dict[int, dict[str, CellView]]
@@ -171,7 +172,8 @@ class _Known:
     expected: Mapping[int, Expected] = field(default_factory=dict)
     usual: Mapping[str, float] = field(default_factory=dict)
     alone: Mapping[int, str] = field(default_factory=dict)
-    late: Collection[int] = ()
+    late: Mapping[int, Late] = field(default_factory=dict)
+    dropped: Set[int] = frozenset()
     columns: Set[str] = frozenset()
 
 
@@ -197,6 +199,7 @@ def grid_of(
         found, chosen = cells_of(session, shown, MOST_CELLS, width=len(defined)), ()
     shown = [run for run in shown if run.id in found.runs]
     known = _known(session, branch, found, seen)
+    known.dropped = {run.id for run in shown if run.dropped}
     names = list(dict.fromkeys([*defined, *found.names]))
     wanted = [name for name in chosen if name in names] or [name for name in names if all_names or name in defined]
     known.columns = frozenset(wanted)
@@ -374,7 +377,7 @@ def _cell(cell: CellView, known: _Known, needs: Collection[tuple[int, str]]) -> 
     edges, note = " ".join(sorted(set(joined))) if len(joined) > 1 else "".join(joined), known.notes.get(task.id)
     is_bad = task.state in _BAD and not task.waived
     is_needed = is_bad and (task.run_id, task.name) in needs
-    retry = is_bad and task.state is State.FAILED
+    retry = is_bad and task.state is State.FAILED and task.run_id not in known.dropped
     if task.item:
         words = f"{cell.completed:,}/{cell.items:,}" + _failed(cell)
         says = f"{cell.items:,} items, {words}. {says_of(task, known)}"

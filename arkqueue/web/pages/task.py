@@ -75,8 +75,9 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
     refused = None if over else refusals_for(visitor, [id]).get(id)
     if view.awaits:  # its release is possible, and helps only later
         remedies.sort(key=lambda one: one.verb == "release" and one.name == view.full_name)
-    if over:  # whatever would run it is refused
-        remedies, wider = _undeletes(row, view, of_run), []
+    if over:  # Whatever would run it is refused. A waiver lets later revisions go on.
+        waivers = [one for one in remedies if one.verb == "skip" and one.name == view.full_name]
+        remedies, wider = [*_undeletes(row, view, of_run), *waivers], []
     of_state = [
         verb
         for verb in (() if over else HELPS.get(view.state, ()))

@@ -12,7 +12,7 @@ from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.db.session import Session
 from arkqueue.model import ArchiveId, End, Fault, LogAppend, LogChunk, Stream, Workflow
 from arkqueue.queue import archives, claim, holds, logs, pauses
-from tests.builders import HOST, PROCESS, AnArchive, an_archive
+from tests.builders import HOST, PROCESS, AnArchive, a_workflow, an_archive, an_entry
 from tests.system.cli.conftest import Cli
 
 
@@ -175,6 +175,20 @@ def test_a_failure_behind_later_work_is_retried_by_force(arkqueue: Cli, archive:
     assert command.strip() == "arkqueue retry papers@2/a --force"
     assert arkqueue("retry", "papers@2/a").code == 1
     assert arkqueue(*shlex.split(command)[1:]).code == 0
+
+
+def test_a_failure_of_a_dropped_revision_is_waived_and_not_retried(arkqueue: Cli, archive: AnArchive) -> None:
+    archive.commit({"a": "", "pack": "foreach: [x, y]"})
+    archive.fail("a@2", "pack/x@2", "pack/y@2")
+    archive.append("", [an_entry(3, a_workflow({"a": ""}))], dropped=["2"])
+    lines = arkqueue("status").lines
+    assert "exit code 1 · a rewrite of the branch dropped its revision at" in lines[0]
+    assert "later revisions have already run" not in "".join(lines)
+    commands = [line.strip() for line in lines[1:-1:2]]
+    assert sorted(commands) == ["arkqueue skip 'papers@2/pack/*' --state failed", "arkqueue skip papers@2/a"]
+    for command in commands:
+        assert arkqueue(*shlex.split(command)[1:]).code == 0, command
+    assert arkqueue("status").lines[0] == "nothing needs a person"
 
 
 def test_workflow_files_with_faults_are_named_with_the_first_one(arkqueue: Cli, archive: AnArchive) -> None:

@@ -19,7 +19,7 @@ from arkqueue.model import INSTALLATION, ArchiveId, RunId
 from arkqueue.queue import archives, claim, control, holds, locks, pauses
 from arkqueue.queue.tokens import Scope
 from arkqueue.views.explain import explain
-from tests.builders import HOST, PROCESS, AnArchive, an_archive, faulty
+from tests.builders import HOST, PROCESS, AnArchive, a_workflow, an_archive, an_entry, faulty
 from tests.db.test_scratch import Host
 from tests.system.pages.conftest import Visitors, confirm, first, form_of, said
 
@@ -386,6 +386,28 @@ def test_no_retry_is_offered_that_the_queue_refuses(operator: httpx.Client, arch
     assert archive.state("build@2") == "failed"  # the consequences come first
     confirm(operator, before)
     assert archive.state("build@2") == "ready"
+
+
+def test_a_failure_of_a_dropped_revision_has_the_true_reason_and_is_waived(
+    operator: httpx.Client, archive: AnArchive
+) -> None:
+    archive.commit({"build": "depends: [PREV]", "pack": "foreach: [x, y]"})
+    archive.fail("build@2", "pack/x@2", "pack/y@2")
+    archive.append("", [an_entry(3, a_workflow({"build": "depends: [PREV]"}))], dropped=["2"])
+    of_list, of_build = sorted(needs(operator), key=lambda need: need[0], reverse=True)
+    why = "exit code 1 · a rewrite of the branch dropped its revision at "
+    assert of_build[0] == "papers@2/build"
+    assert of_build[1].startswith(why)
+    assert of_build[2] == "skip"
+    assert (of_list[0], of_list[2]) == ("papers@2/pack/*", "")
+    for page in "/", "/papers", "/papers@2", "/papers@2/build":
+        text = operator.get(page).text
+        assert not re.search(">Retry( all the same| what failed)?<", text), page
+        assert "later revisions have already run" not in text, page
+    assert ">Waive</button>" in operator.get("/papers@2/build").text
+    told = {"form": form_of(operator.get("/")), "name": "papers@2/build", "verb": "skip", "back": "/"}
+    confirm(operator, operator.post("/-/act", data=told))
+    assert archive.state("build@3") == "ready", "the waiver lets it go on"
 
 
 def test_failed_items_of_a_list_are_one_line_with_one_button(operator: httpx.Client, archive: AnArchive) -> None:
