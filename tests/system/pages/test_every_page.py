@@ -1,7 +1,7 @@
 """Every page of the router, and the answer of every form, in a real browser: at a desk and on a
-phone, in light and in dark. The browser has no error to report, axe-core finds nothing, no page is
-wider than its window, and what strangers wrote is seen and never obeyed. A route without its page
-here fails.
+phone, in light and in dark, with JavaScript and without. The browser has no error to report,
+axe-core finds nothing, no page is wider than its window, and what strangers wrote is seen and never
+obeyed. A route without its page here fails.
 """
 
 from __future__ import annotations
@@ -84,11 +84,11 @@ def test_each_route_has_its_pages() -> None:
 
 class Visit:
     """A signed-in browser that checks each page that it is shown. ``faults``: what is wrong with
-    them.
+    them. ``plain``: a page of a phone without JavaScript.
     """
 
-    def __init__(self, page: Page, run: str) -> None:
-        self.page, self._run = page, run
+    def __init__(self, page: Page, plain: Page, run: str) -> None:
+        self.page, self._plain, self._run = page, plain, run
         self.faults: list[str] = []
         self._said: list[str] = []
         page.on("console", lambda message: self._hear(message.text))
@@ -103,6 +103,16 @@ class Visit:
         is_seen = any(hostile in text for hostile in SEEN)
         if status == 200:
             self._expects(address, is_seen != (address in SILENT), f"hostile text is seen: {is_seen}")
+        answer = self._plain.goto(address.replace("FOLDED", self._run))
+        assert answer is not None
+        self._expects(address, answer.status == status, f"status {answer.status} without JavaScript")
+        found = self._plain.evaluate(READ)
+        self._expects(
+            address, any(hostile in found["text"] for hostile in SEEN) == is_seen, "says else without JavaScript"
+        )
+        self._expects(address, not found["inserted"] and not found["raw"], f"without JavaScript {found}")
+        wide = self._plain.evaluate(STANDS_OUT)
+        self._expects(address, not wide, f"without JavaScript wider than its window {wide}")
 
     def sends(self, sent: Sent) -> None:
         if not self.page.locator("[name=form]").count():
@@ -155,12 +165,18 @@ def visit(browser: Browser, server: ApiServer, session: Session) -> Iterator[Vis
         missing("axe-core, which `make test-full` installs with npm")
     an_installation(session)
     token, _ = a_token(session, Scope.ADMIN)
-    context = browser.new_context(base_url=server.url, viewport={"width": DESK, "height": HEIGHT})
-    context.set_default_timeout(120_000)
-    page = context.new_page()
-    page.goto(f"/-/sign-in?code={sign_ins.code(session, token)}")
-    yield Visit(page, str(folded(session)))
-    context.close()
+    desk = browser.new_context(base_url=server.url, viewport={"width": DESK, "height": HEIGHT})
+    phone = browser.new_context(
+        base_url=server.url, viewport={"width": PHONE, "height": HEIGHT}, java_script_enabled=False
+    )
+    pages = []
+    for context in (desk, phone):
+        context.set_default_timeout(120_000)
+        pages.append(context.new_page())
+        pages[-1].goto(f"/-/sign-in?code={sign_ins.code(session, token)}")
+    yield Visit(*pages, str(folded(session)))
+    desk.close()
+    phone.close()
 
 
 def test_every_page_of_an_archive(visit: Visit) -> None:
