@@ -36,10 +36,15 @@ living as materialized (
 -- part: stands
 -- Whether the task of `u` stands in line. It does not while its archive or one of its locks is
 -- paused, or if task managers are alive and none of them has its labels.
-(select not a.withheld
+(select (t.asks or t.state = 'ready') and not a.withheld
         and not exists (select from lock_use v join lock k on k.scope = v.scope and k.name = v.name where v.task_id = t.id and k.paused_at is not null)
         and (not exists (select from living) or exists (select from living m where string_to_array(split_part(t.pool, ' ', 2), ',') <@ m.labels))
  from task t join archive a on a.id = t.archive_id where t.id = u.task_id)
+
+-- part: has
+-- Whether the task of the granted row `u` has the lock. The state of the task decides, so that a row
+-- which somebody garbled keeps no other task waiting.
+(select t.state in ('ready', 'running') from task t where t.id = u.task_id)
 
 -- part: room
 -- The number of tasks without an attempt that have room in the line `l`; null: any number.
@@ -52,7 +57,7 @@ cross join lateral (
                  count(*) filter (where l.scope = 0 and t.state = 'ready' and {part stands}) as ready
           from lock_use u join task t on t.id = u.task_id
           where u.scope = l.scope and u.name = l.name and u.archive_id = l.archive_id and u.granted) h
-    cross join (select count(*) as n from lock_use u where %(may_take)s and l.scope = 0 and u.scope = 0 and u.name = l.name and u.granted) o
+    cross join (select count(*) as n from lock_use u where %(may_take)s and l.scope = 0 and u.scope = 0 and u.name = l.name and u.granted and {part has}) o
     left join lock k on k.scope = l.scope and k.name = l.name) r
 
 -- part: unstarted
@@ -260,7 +265,7 @@ select (select case when k.name is null then 1 else k.capacity end from (select 
               order by u.archive_id, u.priority desc, u.entry_id desc, u.run desc, u.position desc, u.task_id desc) l
         where l.ready_at < clock_timestamp() - make_interval(secs => %(patience)s)) as late
 from lock_use u join task t on t.id = u.task_id
-where u.scope = 0 and u.name = %(name)s and u.granted;
+where u.scope = 0 and u.name = %(name)s and u.granted and t.state in ('ready', 'running');
 
 -- name: note_turn
 -- Store the archive to which a lock of the installation was granted last.
@@ -341,7 +346,7 @@ left join lock k on k.scope = n.scope and k.name = n.name
 cross join lateral (
     select array_agg(w.task_id order by t.state <> 'running', w.task_id) filter (where w.archive_id = %(archive)s) as holders,
            count(*) filter (where w.archive_id <> %(archive)s)::int as elsewhere, count(*) as n
-    from lock_use w join task t on t.id = w.task_id where w.scope = n.scope and w.name = n.name and w.granted) u
+    from lock_use w join task t on t.id = w.task_id where w.scope = n.scope and w.name = n.name and w.granted and t.state in ('ready', 'running')) u
 where k.paused_at is not null or u.n >= case when k.name is null then 1 else k.capacity end
 order by n.scope <> 0, n.name;
 
@@ -400,7 +405,7 @@ with recursive {part living}, {part waiting_at}, line as materialized (
 )
 (select 'having' as kind, u.task_id as id, u.archive_id, t.state, false as had_turn, false as is_stopped, false as is_paused, null::text[] as paused
  from lock_use u join task t on t.id = u.task_id
- where u.scope = %(scope)s and u.name = %(name)s and u.granted and (%(archives)s::bigint[] is null or u.archive_id = any(%(archives)s))
+ where u.scope = %(scope)s and u.name = %(name)s and u.granted and t.state in ('ready', 'running') and (%(archives)s::bigint[] is null or u.archive_id = any(%(archives)s))
  order by t.state <> 'running', u.archive_id, u.priority, u.entry_id, u.run, u.position, u.task_id limit %(most)s)
 union all
 (select 'standing', task_id, archive_id, 'waiting', had_turn, false, false, null from standing where is_shown order by place, had_turn, archive_id limit %(most)s)
@@ -419,7 +424,7 @@ with recursive {part waiting_at}, line as materialized (
     select w.archive_id, %(archives)s::bigint[] is not null and w.archive_id <> all(%(archives)s) as is_elsewhere from waiting w where w.archive_id is not null
 ), holder as materialized (
     select %(archives)s::bigint[] is not null and u.archive_id <> all(%(archives)s) as is_elsewhere
-    from lock_use u where u.scope = %(scope)s and u.name = %(name)s and u.granted
+    from lock_use u where u.scope = %(scope)s and u.name = %(name)s and u.granted and {part has}
 )
 select (select count(*) from (select from holder where not is_elsewhere limit %(counted)s) h) as having,
        (select count(*) from (select from holder where is_elsewhere limit %(counted)s) h) as elsewhere,
@@ -464,10 +469,10 @@ order by l.task_id, l.scope <> 0, l.name;
 with {part living}
 select u.task_id, u.archive_id, u.scope, (select name from archive where id = u.archive_id) as archive, u.name, case when k.name is null then 1 else k.capacity end as capacity, k.paused_at, k.paused_by, k.pause_reason,
        (select array_agg(o.id order by o.state <> 'running', o.priority, o.entry_id, o.run, o.position, o.id)
-        from lock_use w join task o on o.id = w.task_id where w.scope = u.scope and w.name = u.name and w.granted and w.archive_id = u.archive_id) as holders,
-       (select count(*) from lock_use w where w.scope = u.scope and w.name = u.name and w.granted and w.archive_id <> u.archive_id) as elsewhere,
+        from lock_use w join task o on o.id = w.task_id where w.scope = u.scope and w.name = u.name and w.granted and w.archive_id = u.archive_id and o.state in ('ready', 'running')) as holders,
+       (select count(*) from lock_use w join task o on o.id = w.task_id where w.scope = u.scope and w.name = u.name and w.granted and w.archive_id <> u.archive_id and o.state in ('ready', 'running')) as elsewhere,
        array(select w.task_id from lock_use w join task o on o.id = w.task_id
-             where w.scope = u.scope and w.name = u.name and w.granted and w.archive_id <> u.archive_id
+             where w.scope = u.scope and w.name = u.name and w.granted and w.archive_id <> u.archive_id and o.state in ('ready', 'running')
                and (%(seen)s::bigint[] is null or w.archive_id = any(%(seen)s))
              order by o.state <> 'running', w.archive_id, o.id limit %(named)s) as others,
        {part stands} as stands,

@@ -125,7 +125,7 @@ CHECKS = (
     Check("doctor_turns", "Rewind the archive (arkqueue archive rewind), or delete its row of ready_archive and retry a task of it."),
     Check("doctor_pauses", "Start a queue manager (arkqueue manager), or repeat arkqueue pause --all or arkqueue resume --all."),
     Check("doctor_slots", "Set the limit of the archive again (arkqueue archive set NAME max-running N): that adapts its slots."),
-    Check("doctor_locks", "Set the capacity of a lock of the archive (arkqueue lock set): its lines are evaluated again. If that does not help, cancel and retry the task."),
+    Check("doctor_locks", f"Of a task that is ready, running or waits for its locks: cancel and retry it. Of any other task: {LOCKED[0].lower()}{LOCKED[1:]}, delete its rows from lock_use. If more tasks were granted a lock than it has room for: set its capacity (arkqueue lock set); its lines are then evaluated again."),
     Check("doctor_tasks", f"{LOCKED}, set the task's archive_id, branch_id, number and run to those of its run."),
     Check("doctor_runs", REPORT_IT),
     Check("doctor_deleted", f"{LOCKED}, set run.deleted_at or run.canceled_at to null, or remove the tombstone of the item (task.deleted, deleted_item), and cancel or delete it again."),

@@ -11,14 +11,15 @@ import pytest
 from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict
-from arkqueue.model import End, RunId
-from arkqueue.queue import archives, control, deletion, finish, holds, many, notifications, redo, schedules
+from arkqueue.model import ArchiveId, End, RunId
+from arkqueue.queue import archives, control, deletion, finish, holds, locks, many, notifications, redo, schedules
 from arkqueue.queue.guards import Approver
 from arkqueue.views.archives import UNREADABLE
 from arkqueue.views.archives import archives as list_archives
 from arkqueue.views.doctor import CHECKS, MOST, examine
 from arkqueue.views.explain import explain_name
 from arkqueue.views.installation import measure
+from arkqueue.views.locks import locks as list_locks
 from arkqueue.views.needs import status
 from arkqueue.views.runs import runs as list_runs
 from arkqueue.views.tasks import task as show_task
@@ -187,6 +188,60 @@ def test_the_remedy_for_an_edge_to_the_gate_of_a_list_is_accepted_and_repairs_it
     archive.run("fetch/x@2", *([] if of_item else ["fetch/y@2"]), "index@2")
 
 
+AT_A_LOCK = "insert into lock_use (task_id, scope, name, granted, archive_id, priority, entry_id, run, position) select id, 0, 'global/printer', true, archive_id, 50, 1, 1, 1 from task where archive_id = 1 and state = "
+
+
+@pytest.mark.garbles
+@pytest.mark.parametrize("state", ["completed", "failed", "held", "waiting"])
+def test_the_remedy_for_a_lock_of_a_task_that_can_have_none_repairs_it(session: Session, state: str) -> None:
+    archive = an_archive(session, "papers")
+    archive.commit({"a": "", "bad": "", "later": "depends: [next]", "next": "hold: true"})
+    archive.run("a@2")
+    archive.fail("bad@2")
+    archive.sql(f"{AT_A_LOCK}'{state}' and kind = 'ordinary'; update archive set uses_locks = true")
+    findings = examine(session).findings
+    assert {finding.check for finding in findings} == {"locks"}
+    assert all("Of any other task: in a transaction that locks the archive's row" in one.remedy and "delete its rows from lock_use" in one.remedy for one in findings)  # fmt: skip
+    archive.sql("delete from lock_use where task_id = any(%s)", [finding.task for finding in findings])
+    assert examine(session).is_sound
+
+
+@pytest.mark.garbles
+@pytest.mark.parametrize(
+    "garbled", ["delete from lock_use", "update lock_use set granted = false", "update lock_use set priority = 7"]
+)
+def test_the_remedy_for_a_ready_task_with_a_wrong_row_at_its_lock_repairs_it(session: Session, garbled: str) -> None:
+    archive = an_archive(session, "papers")
+    archive.commit({"a": "lock: tex"})
+    archive.sql(garbled)
+    findings = examine(session).findings
+    assert {(finding.check, finding.name) for finding in findings} == {("locks", "papers@2/a")}
+    assert "ready, running or waits for its locks: cancel and retry it" in findings[0].remedy
+    archive.cancel("a@2")
+    archive.retry("a@2")
+    assert examine(session).is_sound
+    archive.run("a@2")
+
+
+@pytest.mark.garbles
+def test_a_lock_of_a_task_that_has_completed_is_listed_by_nobody(session: Session) -> None:
+    """The state of the task says that it has no lock any more. Only doctor names the row."""
+    papers, books = an_archive(session, "papers"), an_archive(session, "books")
+    papers.commit({"a": ""})
+    papers.run("a@2")
+    papers.sql(f"{AT_A_LOCK}'completed'")
+    books.commit({"x": "lock: global/printer", "y": "lock: global/printer"})
+    locks.pass_on(session)
+    (view,) = list_locks(session, [ArchiveId(books.id)])
+    assert ([one.full_name for one in view.holders], view.elsewhere) == (["books@2/x"], 0)
+    (view,) = list_locks(session, None)
+    assert [one.full_name for one in view.holders] == ["books@2/x"]
+    (reason,) = explain_name(session, "books@2/y").reasons
+    assert "books@2/x" in reason.text
+    assert "papers" not in reason.text
+    assert "other archive" not in reason.text
+
+
 LONE_ROWS = {
     "insert into lock_use (task_id, scope, name, granted, archive_id, priority, entry_id, run, position) select 4711, id, 'tex', true, id, 50, 1, 1, 1 from archive": "the lock tex is occupied by a task that does not exist (lock_use)",
     "insert into lock_use (task_id, scope, name, granted, archive_id, priority, entry_id, run, position) select 4711, 0, 'gpu', false, id, 50, 1, 1, 1 from archive": "the lock gpu is waited for by a task that does not exist (lock_use)",
@@ -281,6 +336,11 @@ IN_ONE_ARCHIVE = {
     "a run and a revision of no time": "with run as (update run set created_at = 'infinity' where archive_id = 1) update revision set date = '-infinity' where branch_id in (select id from branch where archive_id = 1)",
     "a pause since ever": "update archive set paused_at = 'infinity', paused_by = 'ann', read_at = '-infinity' where id = 1",
     "a pool that nobody has": "update ready_archive set pools = '{nothing}' where archive_id = 1",
+    "a lock of a task that has completed": "insert into lock_use (task_id, name, archive_id, scope, granted, priority, entry_id, run, position) select id, 'global/printer', 1, 0, true, 50, 1, 1, 1 from task where archive_id = 1 and state = 'completed' limit 1",
+    "a lock of a task that waits for another": "insert into lock_use (task_id, name, archive_id, scope, granted, priority, entry_id, run, position) select id, 'global/printer', 1, 0, true, 50, 1, 1, 1 from task where archive_id = 1 and state = 'waiting' limit 1",
+    "a lock of a task that is not there": "insert into lock_use (task_id, name, archive_id, scope, granted, priority, entry_id, run, position) select 4711, 'global/printer', 1, 0, true, 50, 1, 1, 1",
+    "a wait for a lock of a task that has completed": "insert into lock_use (task_id, name, archive_id, scope, granted, priority, entry_id, run, position) select id, 'global/printer', 1, 0, false, 50, 1, 1, 1 from task where archive_id = 1 and state = 'completed' limit 1",
+    "a wait for a lock of a task that is not there": "insert into lock_use (task_id, name, archive_id, scope, granted, priority, entry_id, run, position) select 4711, 'global/printer', 1, 0, false, 50, 1, 1, 1",
 }  # fmt: skip
 OF_SETTINGS = ("settings that are none", "receivers that are none", "guards that are none")
 
@@ -314,9 +374,10 @@ def test_what_is_garbled_in_one_archive_hides_and_stops_no_other(session: Sessio
     schedules.fire(session)
     finish.wake_deferred(session)
     finish.lapse(session, lease=0.0, gap=1e9)
-    books.commit({"x": "command: x", "y": "command: y\ndepends: [x, PREV]"})
-    books.run("y@2", "x@3", "y@3")
-    assert {books.state(key) for key in ("x@2", "y@2", "x@3", "y@3")} == {"completed"}
+    books.commit({"x": "command: x", "y": "command: y\ndepends: [x, PREV]", "z": "lock: global/printer"})
+    locks.pass_on(session)
+    books.run("y@2", "x@3", "y@3", "z@3")
+    assert {books.state(key) for key in ("x@2", "y@2", "x@3", "y@3", "z@3")} == {"completed"}
     assert measure(session).archives == 2
     assert [run.full_name for run in list_runs(session, archives=[books.id], limit=1).runs] == ["books@3"]
     assert explain_name(session, "books@3/y").reasons
