@@ -23,6 +23,7 @@ from arkqueue.queue import archives, claim, finish, notifications, purge, remova
 from arkqueue.views import runs, tasks
 from arkqueue.views.doctor import examine
 from tests.builders import HOST, PROCESS, AnArchive, a_gateway, an_archive
+from tests.waiting import eventually
 
 SECRET = "hunter2-is-the-password"
 
@@ -108,6 +109,28 @@ def test_a_leaked_secret_is_gone_from_all_that_reads_it_and_from_a_dump(session:
 
 
 @pytest.mark.usefixtures("room_to_overflow")
+def test_a_removal_vacuums_what_it_deleted(session: Session, archive: AnArchive) -> None:
+    """A dump never shows deleted rows: only the vacuum takes them out of the files of the tables."""
+
+    def vacuums() -> dict[str, int]:
+        found = archive.sql("select relname, vacuum_count as n from pg_stat_user_tables where relname = any(%s)", list(removal.TABLES))  # fmt: skip
+        return {row["relname"]: row["n"] for row in found}
+
+    def pages() -> int:
+        (row,) = archive.sql("select pg_relation_size('log_chunk') as size")
+        return int(row["size"])
+
+    archive.commit({"a": ""})
+    leak(archive)
+    before = vacuums()
+    assert before.keys() == {*removal.TABLES}
+    assert pages() > 0
+    removal.remove(session, TaskId(archive.task("a@2")), "ann", "it printed a password", log=True)
+    assert pages() == 0, "the dead rows are still in the file of the table"
+    # PostgreSQL counts a vacuum a moment after its end.
+    eventually(lambda: all(n > before[table] for table, n in vacuums().items()))
+
+
 def test_a_secret_is_gone_from_the_overflow_file_when_the_log_of_an_ended_attempt_can_be_removed(
     session: Session, archive: AnArchive, tmp_path: Path
 ) -> None:

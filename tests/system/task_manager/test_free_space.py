@@ -6,21 +6,25 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
+from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.task_manager.free_space import FreeSpace
 from arkqueue.views.explain import explain_name
 from arkqueue.views.installation import measure, task_managers
+from arkqueue.web import create_app, run_api
 from tests.builders import AnArchive
 from tests.requirements import a_mount
 from tests.system.task_manager.conftest import Bells, Managers, attempts, settled
 from tests.waiting import eventually
 
+LOW = "1 task manager claims no tasks, because a disk there has less free space than min_free"
 TASK = "checkout: none\ncommand: 'true'\n"
 
 
@@ -41,8 +45,22 @@ def claims_nothing(session: Session) -> bool:
     return bool(measure(session).task_managers_low_on_disk)
 
 
+@pytest.fixture
+def faults(session: Session, tmp_path: Path) -> Iterator[Callable[[], list[str]]]:
+    """The faults in the answer of ``/healthz``."""
+    server = run_api(create_app(session, Configuration(home=tmp_path / "server")), "127.0.0.1", 0)
+    yield lambda: httpx.get(f"{server.url}/healthz", trust_env=False, verify=False).json()["faults"]
+    server.close()
+
+
 def test_nothing_is_claimed_until_there_is_room_again(
-    archive: AnArchive, session: Session, disk: Path, managers: Managers, bells: Any, caplog: pytest.LogCaptureFixture
+    archive: AnArchive,
+    session: Session,
+    disk: Path,
+    managers: Managers,
+    bells: Any,
+    faults: Callable[[], list[str]],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     bell: Bells = bells("bell")
     manager = managers(min_free="2MiB", slots=2)
@@ -55,6 +73,7 @@ def test_nothing_is_claimed_until_there_is_room_again(
     bell.ring()  # the end of what runs is recorded, and is no reason to claim
     settled(archive, "long@2", "completed")
 
+    assert any(fault.startswith(LOW) for fault in faults())
     (said,) = (one.low_disk for one in task_managers(session))
     assert said is not None
     assert said.startswith(f"the disk of {disk} has ")
@@ -68,6 +87,7 @@ def test_nothing_is_claimed_until_there_is_room_again(
     (disk / "full").unlink()
     settled(archive, "short@3", "completed")
     eventually(lambda: not claims_nothing(session))
+    assert not any(fault.startswith(LOW) for fault in faults())
     assert len(attempts(archive, "short@3")) == 1
     assert [caplog.text.count(words) for words in ("nothing is claimed until", "every disk has room again")] == [1, 1]
 
