@@ -159,3 +159,13 @@ def test_a_report_without_an_edge_is_the_last_box(edges: list[tuple[int, int]]) 
 )
 def test_edges_that_need_not_cross_do_not_cross(edges: list[tuple[int, int]]) -> None:
     assert crossings(edges) == 0
+
+
+def test_the_layers_of_a_picture_that_is_too_high_for_a_window_begin_at_its_top() -> None:
+    tree = [(node, child) for node in range(1, 16) for child in (2 * node, 2 * node + 1)]
+    top: dict[int, int] = {}
+    for box in drawn(a_graph(*tree), "papers").boxes:
+        top[box.x] = min(top.get(box.x, box.y), box.y)
+    assert set(top.values()) == {drawing.MARGIN}
+    low = {box.node.id: box.y for box in drawn(a_graph(*tree[:6]), "papers").boxes}
+    assert low[1] == (low[4] + low[7]) // 2, "a low picture is centred"

@@ -37,6 +37,10 @@ BESIDE, BELOW = 48, 18
 LINE: Final = 8
 """The height that an arrow takes in a layer that it passes."""
 MARGIN: Final = 14
+SEEN: Final = 500
+"""The height that a window surely shows. The layers of a higher picture begin at its top, so that its
+box opens at COMMIT and not at the empty space above it.
+"""
 SWEEPS: Final = 4
 MOST_BENDS: Final = 600
 """The most places at which arrows pass layers. In a graph with more, arrows run behind boxes."""
@@ -120,7 +124,7 @@ def drawn(
     widths: dict[int, int] = {}
     x = MARGIN
     for layer, height in zip(layers, heights, strict=True):
-        y = MARGIN + (max(heights) - height) // 2
+        y = MARGIN + ((max(heights) - height) // 2 if max(heights) <= SEEN else 0)
         width = _width([*(labels[id] for id in layer if id in nodes)], [*(words[id] for id in layer if id in nodes)])
         for id in layer:
             places[id], widths[id] = (x, y), width

@@ -806,3 +806,26 @@ def test_at_a_desk_a_reason_is_whole_and_a_high_graph_scrolls_in_its_box(opened:
     box = page.locator(".card:has(> .graph)").bounding_box()
     assert box
     assert box["height"] < 700
+
+
+IN_BOX = """() => {
+    const view = document.querySelector(".scroll:has(> .graph)"), seen = view.getBoundingClientRect();
+    const isIn = (box) => box.top >= seen.top && box.bottom <= seen.bottom && box.left >= seen.left && box.right <= seen.right;
+    return [...view.querySelectorAll(".node")].filter((node) => isIn(node.getBoundingClientRect()))
+        .map((node) => node.querySelector("text").textContent);
+}"""
+"""The names of the boxes of a graph that a reader sees without scrolling."""
+
+
+@pytest.mark.parametrize("javascript", [True, False])
+def test_a_high_graph_opens_at_commit_or_the_first_failure(opened: Opened, session: Session, javascript: bool) -> None:
+    archive = an_archive(session, "wide")
+    tree = {f"t{node}": f"depends: [t{node // 2}]" if node > 1 else "" for node in range(1, 41)}
+    archive.commit(tree)
+    page = opened("/wide@2", viewport={"width": 1280, "height": 800}, java_script_enabled=javascript)
+    seen = page.evaluate(IN_BOX)
+    assert {"COMMIT", "t1"} <= set(seen)
+    archive.run(*(f"t{node}@2" for node in (1, 2, 4, 9, 19)), *(f"t{node}@2" for node in (3, 6, 7, 15, 14)))
+    archive.fail("t31@2")
+    page.goto("/wide@2")
+    assert ("t31" in page.evaluate(IN_BOX)) == javascript

@@ -401,6 +401,15 @@ const left = isSeenBefore && sessionStorage.getItem(`left ${location.pathname}${
 if (left) {
   scrollAndOpen(JSON.parse(left));
   if (document.activeElement === document.body) focusAgain(JSON.parse(left));
+} else all("main .scroll > .graph").forEach(openAtWhatMatters);
+
+// A graph that is larger than its box opens at its first failed box, or else its first running one.
+function openAtWhatMatters(graph) {
+  const first = (state) => graph.querySelector(`.node.${state}:not(.waived, :has(.out))`);
+  const box = (first("failed") ?? first("running"))?.getBoundingClientRect(), view = graph.parentElement, seen = view.getBoundingClientRect();
+  if (!box) return;
+  if (box.top < seen.top || box.bottom > seen.top + view.clientHeight) view.scrollTop += (box.top + box.bottom) / 2 - seen.top - view.clientHeight / 2;
+  if (box.left < seen.left || box.right > seen.left + view.clientWidth) view.scrollLeft += (box.left + box.right) / 2 - seen.left - view.clientWidth / 2;
 }
 addEventListener("pagehide", () => sessionStorage.setItem(`left ${location.pathname}${location.search}`, JSON.stringify(stateOf())));
 
