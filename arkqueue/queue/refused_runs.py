@@ -50,11 +50,11 @@ def refuse_idle_without(here: str, workflow: Workflow, chosen: Collection[str], 
     depends = {entry.task for d in workflow.tasks if d.name in chosen for entry in d.depends if not entry.previous}
     for name in without:
         if name in chosen:
-            fault = f"--without {name}: {name} is a task of this run, and is not left out"
-            raise Conflict(here, fault, f"leave out `--without {name}`, or name the tasks that are to run")
+            fault = f"{name} is a task of this run, and cannot be left out as well (--without {name})"
+            raise Conflict(here, fault, f"do not leave out {name}, or name the tasks that are to run")
         if chosen and name not in depends:
-            remedy = f"leave out `--without {name}`"
-            raise Conflict(here, f"--without {name}: no task of this run depends on {name}", remedy)
+            fault = f"no task of this run depends on {name}, so it cannot be left out (--without {name})"
+            raise Conflict(here, fault, f"do not leave out {name}")
 
 
 def refuse_incomplete(

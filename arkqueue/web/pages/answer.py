@@ -28,6 +28,7 @@ from arkqueue.names import dependency_in_words, page_path
 from arkqueue.states import RunState
 from arkqueue.text import LONGEST as LONGEST_LINE
 from arkqueue.text import one_line, shortened, visible
+from arkqueue.views.reasons import Reason, Why
 from arkqueue.views.search import LONGEST
 from arkqueue.web import problems
 from arkqueue.web.pages import static_files
@@ -67,6 +68,8 @@ SHORTEST_NAME: Final = 11
 """The fewest characters of the name of an item's task beside a long key."""
 _CLOCK: Final = re.compile(r"(?<= for )\d+(?::\d\d){1,2}\b")
 _AGE: Final = re.compile(r"[\d,]+ (?:d|h|min) ago|just now")
+_CODE: Final = re.compile("`([^`\n]+)`")
+_LOCK: Final = re.compile(r"the lock ([^\s,;<>]+)")
 _PLAIN_TEXT: Final = re.compile(r"[A-Za-z0-9_./:@~%,;() -]*")
 
 
@@ -290,10 +293,28 @@ def environment() -> Environment:
         auto_reload=False,
     )
     made.filters |= {
-        "line": lambda text: one_line(str(text)), "plain": lambda text: visible(str(text)), "ends": ends, "unquoted": unquote, "ago": ago, "until": until, "took": clock, "clocks": clocks, "aged": aged,
+        "line": lambda text: one_line(str(text)), "plain": lambda text: visible(str(text)), "coded": coded, "told": told, "ends": ends, "unquoted": unquote, "ago": ago, "until": until, "took": clock, "clocks": clocks, "aged": aged,
         "person": person, "sentence": as_sentence, "path": page_path, "dependency": dependency_in_words, "relative": relative, "number": lambda n: f"{n:,}", "shape": shape_of, "run_words": run_words, "run_state": run_state, "run_sentence": run_sentence, "drawn": drawn_state, "marked": marked,
     }  # fmt: skip
     return made
+
+
+def coded(text: object) -> Markup:
+    """A sentence of arkqueue. Its parts between backticks are code."""
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(visible(str(text))))))
+
+
+def told(reason: Reason) -> Markup:
+    """The sentence of a reason, with a link for each task and for the lock that it names."""
+    text = str(coded(reason.text))
+    pages = {str(escape(visible(name))): escape(page_path(name)) for name in reason.tasks}
+    if pages:
+        names = "|".join(re.escape(name) for name in sorted(pages, key=len, reverse=True))
+        named = re.compile(rf"(?<![\w@/.:-])(?:{names})(?![\w/@-])")
+        text = named.sub(lambda found: f'<a href="/{pages[found[0]]}"><u>{found[0]}</u></a>', text)
+    if reason.kind in (Why.LOCKED, Why.LOCK_PAUSED):
+        text = _LOCK.sub(r'the lock <a href="/-/locks"><u>\1</u></a>', text, count=1)
+    return Markup(text)
 
 
 def ends(label: str) -> str:

@@ -512,10 +512,10 @@ def test_trigger_refuses_to_leave_out_what_nothing_waits_for(arkqueue: Cli, sess
     archive.commit({"a": "", "b": "depends: [a]", "c": ""})
     done = arkqueue("trigger", "papers", "b", "--without", "c", "--dry-run")
     assert (done.code, done.out) == (1, "")
-    assert "--without c: no task of this run depends on c" in done.err
+    assert "no task of this run depends on c, so it cannot be left out (--without c)" in done.err
     done = arkqueue("trigger", "papers", "b", "--without", "b", "--dry-run")
     assert done.code == 1
-    assert "--without b: b is a task of this run, and is not left out" in done.err
+    assert "b is a task of this run, and cannot be left out as well (--without b)" in done.err
     assert arkqueue("trigger", "papers", "b", "--without", "a", "--dry-run").code == 0
 
 

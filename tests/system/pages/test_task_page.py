@@ -12,6 +12,8 @@ import pytest
 from arkqueue.db.session import Session
 from arkqueue.model import End, RunId, Usage
 from arkqueue.queue import claim, scratch
+from arkqueue.views.reasons import Reason, Why
+from arkqueue.web.pages.answer import coded, told
 from tests.builders import PROCESS, AnArchive, an_archive
 from tests.system.pages.conftest import HOSTILE, confirm, first, form_of, press, said
 
@@ -252,7 +254,7 @@ def test_the_page_of_a_failed_task_leads_to_the_tasks_that_wait_for_it(
     archive.commit({"upload": "depends: [PREV]"})
     archive.fail("upload@2")
     page = operator.get("/maps@2/upload")
-    assert "A task waits for it: maps@3/upload." in said(page)
+    assert re.search(r"A task waits for it: maps@3/upload ?\.", said(page))
     assert '<dt>Waits for it</dt><dd><a href="/maps@3/upload">' in page.text
     archive.skip("upload@2")
     assert "Waits for it" not in operator.get("/maps@2/upload").text
@@ -311,3 +313,21 @@ def test_the_table_of_a_run_says_how_long_a_failure_took_and_why_a_ready_task_wa
     assert "ready: no task manager" in said(page)
     (row,) = [row for row in page.text.split('<tr class="of-task">')[1:] if 'href="/papers@2/bad"' in row]
     assert re.search(r'<td class="num">1:2\d</td>', row), row
+
+
+def test_the_reason_of_a_wait_has_links_to_the_holder_and_the_lock(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"b": "lock: deploy", "bb": "lock: deploy"})
+    archive.claim("b@2")
+    archive.claim_some(2)
+    page = operator.get("/papers@2/bb").text
+    says = page.partition('<div class="says">')[2].partition("</div>")[0]
+    assert '<a href="/papers@2/b"><u>papers@2/b</u></a>' in says
+    assert 'the lock <a href="/-/locks"><u>papers/deploy</u></a>' in says
+
+
+def test_words_between_backticks_are_code_and_nothing_else_is_markup() -> None:
+    assert coded("write `only: <b>` in it") == "write <code>only: &lt;b&gt;</code> in it"
+    reason = Reason(kind=Why.LOCKED, text="It waits for a@2/b, a@2/bb and <i>.", tasks=["a@2/b", "a@2/bb"])
+    links = ", ".join(re.findall('href="([^"]*)"', told(reason)))
+    assert links == "/a@2/b, /a@2/bb"
+    assert "&lt;i&gt;" in told(reason)
