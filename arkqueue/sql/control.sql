@@ -197,6 +197,14 @@ select t.id from task t join definition d on d.id = t.definition_id
 where t.id = any(%(tasks)s) and {part lost_once}
 order by t.id;
 
+-- name: not_permitted
+-- Those of some tasks that could not start because they name no image and their archive permits no
+-- processes, which is still so. `said`: the fault.
+select t.id from task t join attempt at on at.id = t.attempt_id join archive a on a.id = t.archive_id
+where t.id = any(%(tasks)s::bigint[]) and at."end" = 'not-started' and strpos(at.message, %(said)s) > 0
+  and coalesce(a.settings->'process' = 'false', true) and a.settings->>'image' is null
+order by t.id;
+
 -- name: redo
 -- Set ended or deferred tasks back to waiting, with new counters (design 5.30).
 update task t set state = {to redo}, retries = t.retries + (t.kind = 'ordinary')::int, asks = false, root_id = null, blocks = 0, superseded_by = null, settled_at = null, due_at = null, by = null, stop = null,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from arkqueue.archive_settings import ArchiveSettings
+from arkqueue.archive_settings import NOT_AS_PROCESSES, ArchiveSettings
 from arkqueue.config import Configuration, Docker, PersistentMount
 from arkqueue.errors import Forbidden
 from arkqueue.executor import ATTEMPT_LABEL, TASK_ID_LABEL, TASK_LABEL, Container, Mount
@@ -107,7 +107,7 @@ def _check_process(definition: TaskDefinition, settings: ArchiveSettings, archiv
     if not settings.process:
         raise Forbidden(
             f"archive {archive}",
-            "its tasks may not run as processes on a task manager's host, and this task names no image",
+            f"{NOT_AS_PROCESSES} on a task manager's host, and this task names no image",
             f"Name an image in the task, or one for all tasks: arkqueue archive set {archive} --image IMAGE; "
             f"or allow processes: arkqueue archive set {archive} --executor process",
         )

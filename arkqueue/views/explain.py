@@ -17,9 +17,10 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any
 
+from arkqueue.archive_settings import NOT_AS_PROCESSES
 from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
-from arkqueue.model import SILENCE, ArchiveId, RunId, TaskId, TaskKind, Trigger
+from arkqueue.model import SILENCE, ArchiveId, End, RunId, TaskId, TaskKind, Trigger
 from arkqueue.names import (
     EVERY_TASK,
     PURGED,
@@ -446,6 +447,11 @@ class _Task:
         without_attachments = self.session.rows("with_removed_attachments", tasks=[row.id])
         if without_attachments:
             helps = [command for command in helps if not command.startswith("arkqueue retry ")]
+        is_barred = row.end == End.NOT_STARTED and bool(
+            self.session.rows("not_permitted", tasks=[row.id], said=NOT_AS_PROCESSES)
+        )
+        if is_barred:
+            helps = [command for command in helps if not command.startswith("arkqueue retry ")]
         commands = [f"arkqueue logs {name}", *helps]
         tasks, behind = self._behind()
         if row.state == State.REJECTED:
@@ -467,6 +473,8 @@ class _Task:
             text += why_forced(from_first)
         if without_attachments:
             text += " Its run was deleted meanwhile, which removed the attachments: no retry can succeed."
+        if is_barred and not lost:
+            text += " A retry helps only after the settings of the archive have been changed."
         if row.end == "lost" and not lost:
             text += " Before a retry, find out why its task manager or container engine ended: the task itself may have used up memory or disk."
             if self._from_start(row):

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
-from arkqueue.db.session import Session
+from arkqueue.archive_settings import NOT_AS_PROCESSES
+from arkqueue.db.session import Block, Session
 from arkqueue.durations import age_of, in_clock, took
 from arkqueue.lock_names import is_global
 from arkqueue.model import SILENCE, ArchiveId, TaskKind
@@ -51,13 +52,16 @@ ASSUME_GONE: Final = "assume-gone"
 """The verb for a running task whose task manager is silent, if its machine is off."""
 RESUME_LOCK: Final = "resume --lock"
 """The verb that helps a paused lock."""
+SETTINGS: Final = "archive set"
+"""The verb for a task that the settings of its archive keep from a start."""
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
     """An archive, lock, run or task that needs a person. ``verb``: the verb of the remedy, for
     ``name``, with ``--force`` if ``force`` and ``--skip-outdated`` if ``skip_outdated``;
-    `RESUME_LOCK` for a lock; empty: a person has to read more first. ``or_verb``: another verb that
+    `RESUME_LOCK` for a lock, `SETTINGS` if the archive's settings have to be changed; empty: a person
+    has to read more first. ``or_verb``: another verb that
     may help instead; its form asks for more. ``command``: the command line.
 
     ``tasks``: the ids of the tasks that a guard may protect from the remedy. ``count``: the number of
@@ -196,10 +200,12 @@ def needs_of(
     held = {one.task.id for several in known.held for one in several.shown}
     held |= {task for one in known.together for hold in one.shown for task in hold.firsts}
     unlike = ("with_removed_scratch", "with_removed_attachments", "lost_once")  # a plain retry does not help them
-    asked = [(block, {"tasks": failed}) for block in unlike if failed]
+    asked: list[Block] = [(block, {"tasks": failed}) for block in unlike if failed]
+    asked += [("not_permitted", {"tasks": failed, "said": NOT_AS_PROCESSES})] if failed else []
     asked += [("endings_under_way", {"tasks": sorted(held)})] if held else []
     perhaps, *told = session.rows_of(perhaps_outdated(held), *asked)
     endings = {row.id: row.verb for row in told.pop()} if held else {}
+    barred = {row.id for row in told.pop()} if failed else set()
     to_read = {row.id for rows in told for row in rows}
     late = outdated(session, failed) | outdated_holds(session, [row.id for row in perhaps])
     needs = [*map(_paused_lock, known.paused_locks), *(need for one in found for need in _of_archive(one))]
@@ -228,7 +234,13 @@ def needs_of(
     add(
         "failed",
         known.failures,
-        lambda one: _failure(one, lines.get(one.task.id, ""), late.get(one.task.id), explains=one.task.id in to_read),
+        lambda one: _failure(
+            one,
+            lines.get(one.task.id, ""),
+            late.get(one.task.id),
+            explains=one.task.id in to_read,
+            is_barred=one.task.id in barred,
+        ),
         ("failure", "failures"),
         UNHANDLED,
     )
@@ -321,11 +333,12 @@ def _faulty(run: RunView) -> Need:
     return Need("failed", run.full_name, text, command=f"arkqueue show {shlex.quote(run.full_name)}")
 
 
-def _failure(one: Failure, line: str, late: Late | None, *, explains: bool) -> Need:
+def _failure(one: Failure, line: str, late: Late | None, *, explains: bool, is_barred: bool) -> Need:
     """A failure with its remedy. ``late``: why a retry without --force would be refused; None: it
     would not. Nothing will run a task that is gone, so only a waiver helps it. ``explains``: True if a plain retry would be refused for a
     reason that `explain` gives with the remedy: its scratch folder was removed, or its lost command
-    may have done its work.
+    may have done its work. ``is_barred``: True if the settings of the archive still keep the task
+    from a start.
     """
     task, name = one.task, one.name
     text = (task.why or str(task.state)) + (f": {line}" if line else "")
@@ -336,6 +349,9 @@ def _failure(one: Failure, line: str, late: Late | None, *, explains: bool) -> N
     if task.kind == TaskKind.REPORT or (explains and not is_gone):
         return Need("failed", name, text, command=f"arkqueue explain {shlex.quote(name)}", count=one.items)
     text += _because(late)
+    if is_barred and not is_gone:  # A retry would fail in the same way. The text names the settings.
+        command = f"arkqueue explain {shlex.quote(name)}"
+        return Need("failed", name, text, SETTINGS, command=command, count=one.items)
     if task.state is State.REJECTED or is_gone:  # a retry is refused
         if one.items > 1:
             command = f"arkqueue skip {shlex.quote(name)} --state {task.state}"

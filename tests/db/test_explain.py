@@ -908,13 +908,13 @@ def test_what_is_out_of_date_is_told_from_what_is_not(session: Session) -> None:
     failed = ("done@2", "open@2", "list/a@2", "list/b@2")
     archive.fail(*failed)
     names = {archive.task(name): name for name in (*failed, "started@2")}
-    assert outdated(session, names) == set()
+    assert outdated(session, names) == {}
     archive.run("done@3", "list/b@3")
     assert {names[id] for id in outdated(session, names)} == {"done@2", "list/b@2"}
     archive.fail("started@2")
     archive.claim("started@3")
     assert {names[id] for id in outdated(session, names)} == {"done@2", "list/b@2", "started@2"}
-    assert outdated(session, [archive.task("open@2"), archive.task("list/a@2")]) == set()
+    assert outdated(session, [archive.task("open@2"), archive.task("list/a@2")]) == {}
 
 
 def test_a_completed_task_is_run_again_by_a_command_that_is_accepted(session: Session) -> None:

@@ -54,6 +54,8 @@ UNHANDLED: Final = "unhandled"
 MOST_BACKFILLS: Final = 3
 MOST_HELD: Final = 3
 """The most held tasks that the sentence above the grid names."""
+EXAMPLE_IMAGE: Final = "debian:stable-slim"
+"""The image of the first workflow that a page shows, if its task has to name one."""
 MOST_TOLD: Final = 5
 """The most failures that the sentence above the grid names."""
 
@@ -195,6 +197,7 @@ def _branch_shown(
         "may_trigger": submissions.may_be_triggered,
         "backfills": [in_public(one) if visitor.is_anybody else one for one in backfills(session, id, MOST_BACKFILLS)],
         "rare": _rare(visitor, view, failures.count),
+        **_first_workflow(visitor, view),
         **_coming(visitor, name, branch if [run.baseline for run in shown] == [True] and not wanted.address else None),
     }
 
@@ -319,6 +322,17 @@ def removal_shown(visitor: Visitor, view: views.ArchiveView) -> dict[str, object
     return {"_removal": removal, "_actor": visitor.looking if removal else visitor}
 
 
+def _first_workflow(visitor: Visitor, view: views.ArchiveView) -> dict[str, object]:
+    """What the example of a first workflow says. ``_image``: the image that its task has to name,
+    because the archive permits no processes and no image is usual; empty: it needs none.
+    ``_only_containers``: True to say so, which a visitor who has not signed in does not see.
+    """
+    settings = view.settings
+    needs_image = not (settings.process or settings.image or visitor.caller.configuration.docker.image)
+    image = (settings.images[0] if settings.images else EXAMPLE_IMAGE) if needs_image else ""
+    return {"_image": image, "_only_containers": needs_image and not visitor.is_anybody}
+
+
 def _coming(visitor: Visitor, name: str, branch: BranchId | None) -> dict[str, object]:
     """The run that the next commit of a branch without runs will make."""
     found = None
@@ -368,6 +382,8 @@ def _nothing_yet(visitor: Visitor, view: views.ArchiveView) -> dict[str, object]
         "coming": None,
         "_coming": None,
         "is_empty": True,
+        "_image": "",
+        "_only_containers": False,
     }
     nothing |= {"filter": Filter("", "", "", ""), "filter_address": "", "states": []}
     return nothing | {

@@ -21,6 +21,7 @@ from arkqueue.views.needs import (
     ASSUME_GONE,
     MOST_ARCHIVES,
     RESUME_LOCK,
+    SETTINGS,
     Fault,
     Others,
     faults_of_installation,
@@ -110,6 +111,7 @@ def overview(visitor: Visitor, request: Request) -> Shown:
             "_others": links_of(needs.others),
             "_buttons": BUTTONS,
             "_resume_lock": RESUME_LOCK,
+            "_settings": SETTINGS,
             "lines": [
                 _line(one, recent.get(one.name, []), needs.failed_runs.get(one.name, []), waits.get(one.id, []))
                 for one in on_page

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from starlette.requests import Request
 
+from arkqueue.archive_settings import NOT_AS_PROCESSES
 from arkqueue.db.session import Session
 from arkqueue.model import BranchId, Checkout, TaskId, TaskKind
 from arkqueue.names import EVERY_TASK, task_in_run
@@ -76,7 +77,8 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
     if view.awaits:  # its release is possible, and helps only later
         remedies.sort(key=lambda one: one.verb == "release" and one.name == view.full_name)
     if over:  # Whatever would run it is refused. A waiver lets later revisions go on.
-        waivers = [one for one in remedies if one.verb == "skip" and one.name == view.full_name]
+        is_waivable = row.removed_at is None and row.deleted_at is None
+        waivers = [one for one in remedies if is_waivable and (one.verb, one.name) == ("skip", view.full_name)]
         remedies, wider = [*_undeletes(row, view, of_run), *waivers], []
     of_state = [
         verb
@@ -94,6 +96,10 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
             "explanation": explanation,
             "_over": over,
             "_due": _due(caller.session, row, view),
+            "_is_barred": not over
+            and view.state is State.FAILED
+            and NOT_AS_PROCESSES in view.why
+            and all(one.verb != "retry" for one in remedies),
             "_refused": refused,
             "_refused_verbs": NEEDS_APPROVAL if refused else (),
             "_is_told": over in explanation.text,

@@ -374,7 +374,14 @@ def test_an_archive_is_added_and_removed(admin: httpx.Client, tmp_path: Path) ->
     subprocess.run(["svnadmin", "create", str(tmp_path / "repository")], check=True)
     added = send(admin, "add-archive", name="thesis", url=str(tmp_path / "repository"), process="yes")
     assert added.headers["location"] == "/thesis"
-    assert "No task runs on commits yet: write a workflow file." in said(admin.get("/thesis"))
+    page = admin.get("/thesis").text
+    assert "No task runs on commits yet: write a workflow file." in page
+    assert "- name: hello\n  command: echo" in page
+    assert "may run only in containers" not in page
+    send(admin, "add-archive", name="plain", url=str(tmp_path / "repository"))
+    page = admin.get("/plain").text
+    assert "- name: hello\n  image: debian:stable-slim\n  command: echo" in page
+    assert "arkqueue archive set plain --executor process" in page
     again = send(admin, "remove-archive", name="thesis", text="thesi")
     assert "was not confirmed: “thesi” is not the name of this archive. Write thesis" in said(again, 422)
     assert 'action="/-/act/remove-archive"' in again.text

@@ -11,11 +11,12 @@ from datetime import UTC, datetime
 import httpx
 import pytest
 
+from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.db import Connection
 from arkqueue.db import session as of_sessions
 from arkqueue.db.pipelines import Answer, Call
 from arkqueue.db.session import Session
-from arkqueue.model import INSTALLATION, ArchiveId, RunId
+from arkqueue.model import INSTALLATION, ArchiveId, End, RunId
 from arkqueue.queue import archives, claim, control, holds, locks, pauses
 from arkqueue.queue.tokens import Scope
 from arkqueue.views.explain import explain
@@ -408,6 +409,27 @@ def test_a_failure_of_a_dropped_revision_has_the_true_reason_and_is_waived(
     told = {"form": form_of(operator.get("/")), "name": "papers@2/build", "verb": "skip", "back": "/"}
     confirm(operator, operator.post("/-/act", data=told))
     assert archive.state("build@3") == "ready", "the waiver lets it go on"
+
+
+def test_a_failure_that_the_settings_cause_leads_to_the_settings(admin: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"build": ""})
+    archives.change_settings(archive.session, ArchiveId(archive.id), ArchiveSettings(), "ann")
+    said_of = (
+        "archive papers: its tasks may not run as processes on a task manager's host, and this task names no image"
+    )
+    archive.end("build@2", None, End.NOT_STARTED, message=said_of)
+    assert needs(admin) == [("papers@2/build", f"could not be started: {said_of}", "archive set")]
+    link = '<a class="b small do" href="/-/settings/papers">Settings</a>'
+    page = admin.get("/").text
+    assert link in page
+    assert ">Retry<" not in page
+    assert '<a class="b do" href="/-/settings/papers">Settings</a>' in admin.get("/papers@2/build").text
+    told = explain(archive.session, archive.task("build@2"))
+    assert "A retry helps only after the settings of the archive have been changed." in told.text
+    assert "arkqueue retry papers@2/build" not in told.commands
+    archives.change_settings(archive.session, ArchiveId(archive.id), ArchiveSettings(process=True), "ann")
+    assert needs(admin)[0][2] == "retry"
+    assert "arkqueue retry papers@2/build" in explain(archive.session, archive.task("build@2")).commands
 
 
 def test_failed_items_of_a_list_are_one_line_with_one_button(operator: httpx.Client, archive: AnArchive) -> None:
