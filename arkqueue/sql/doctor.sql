@@ -245,8 +245,7 @@ where (%(archive)s::bigint is null or a.id = %(archive)s) limit %(most)s;
 -- name: doctor_locks
 -- `lock_use` has a row for each lock of a task that waits for its locks, has been granted them, or runs
 -- its command (a poll takes no locks). The row says whether the lock is granted, and has the task's
--- place in the claim's order. A limited lock of an archive is granted to no more tasks than its
--- capacity. From a lock of the installation, surplus places are taken back within a moment.
+-- place in the claim's order.
 select t.archive_id as archive, t.run_id as run, t.id as task, format('it is %%s, and does not stand in the lines of the locks that it names', t.state) as what
 from task t join definition d on d.id = t.definition_id and d.locks
 where t.settled_at is null and (t.state in ('ready', 'running') and not t.polls or t.asks)
@@ -269,14 +268,27 @@ select t.archive_id, t.run_id, t.id, format('it is %%s, and stands at its lock %
 from lock_use u join task t on t.id = u.task_id
 where (u.granted <> (t.state in ('ready', 'running')) or (u.archive_id, u.priority, u.entry_id, u.run, u.position) <> (t.archive_id, t.priority, t.entry_id, t.run, t.position))
   and (%(archive)s::bigint is null or u.archive_id = %(archive)s)
-union all
-select u.scope, null, null, format('its lock %%s is granted to %%s tasks that have not started, and has not as much room', u.name, count(*) filter (where t.state = 'ready'))
-from lock_use u join task t on t.id = u.task_id left join lock k on k.scope = u.scope and k.name = u.name
-where u.scope <> 0 and (%(archive)s::bigint is null or u.scope = %(archive)s)
-group by u.scope, u.name, k.name, k.capacity
-having count(*) filter (where t.state = 'ready') > 0
-   and count(*) filter (where t.state in ('ready', 'running')) > case when k.name is null then 1 else coalesce(k.capacity, 2147483647) end
 limit %(most)s;
+
+-- name: doctor_holders
+-- No more tasks have a lock than its capacity. Exceptions: running tasks that were granted the lock
+-- before its capacity was set, and tasks that were granted a lock of the installation within the next
+-- 10 seconds.
+select t.archive_id as archive, t.run_id as run, t.id as task,
+       format('it is %%s, and one of %%s tasks that have the lock %%s, which has room for %%s', t.state, h.n, h.name, h.capacity) as what
+from (select u.scope, u.name, case when k.name is null then 1 else k.capacity end as capacity,
+             count(*) as n, count(*) filter (where t.state = 'ready') as unstarted, max(t.ready_at) as granted_at
+      from lock_use u join task t on t.id = u.task_id left join lock k on k.scope = u.scope and k.name = u.name
+      where u.granted and t.state in ('ready', 'running') and (%(archive)s::bigint is null or u.scope in (0, %(archive)s))
+      group by u.scope, u.name, k.name, k.capacity
+      having count(*) > case when k.name is null then 1 else k.capacity end) h
+-- When somebody last set the capacity. The grants of an archive's lock take turns with that.
+cross join lateral (
+    select case when h.scope = 0 then (select max(d.at) + interval '10 seconds' from deed d where d.archive_id is null and d.verb = 'lock set' and starts_with(d.note, h.name || ' '))
+                else (select max(d.at) from deed d where d.archive_id = h.scope and d.verb = 'lock set' and starts_with(d.note, h.name || ' ')) end as at) s
+join lock_use u on u.scope = h.scope and u.name = h.name and u.granted join task t on t.id = u.task_id and t.state in ('ready', 'running')
+where (h.scope <> 0 and h.unstarted > 0 or s.at is null or h.granted_at > s.at)
+  and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_tasks
 -- The archive, branch, number and run of a task's row are those of its run.

@@ -11,8 +11,9 @@ import pytest
 from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict
-from arkqueue.model import ArchiveId, End, RunId
+from arkqueue.model import INSTALLATION, ArchiveId, End, RunId
 from arkqueue.queue import archives, control, deletion, finish, holds, locks, many, notifications, redo, schedules
+from arkqueue.queue.graph import Graph
 from arkqueue.queue.guards import Approver
 from arkqueue.views.archives import UNREADABLE
 from arkqueue.views.archives import archives as list_archives
@@ -46,6 +47,9 @@ GARBLED = {
     "pauses": ("update archive set paused_with_all = true", None),
     "slots": ("insert into slot select id, 1 from archive", None),
     "locks": ("update task set asks = true where state = 'ready'", "papers@5/last"),
+    "holders": ("with held as (insert into lock_use (task_id, scope, name, granted, archive_id, priority, entry_id, run, position)"
+                " select id, archive_id, 'tex', true, archive_id, priority, entry_id, run, position from task where state in ('ready', 'running') returning 1)"
+                " update archive set uses_locks = true", "papers@5/last"),
     "tasks": ("update task set number = 99 where name = 'a' and number = 3", "papers@99/a"),
     "runs": ("update run set report_id = null where number = 3", "papers@3"),
     "deleted": ("update run set deleted_at = now() where number = 2", "papers@2/a"),
@@ -240,6 +244,74 @@ def test_a_lock_of_a_task_that_has_completed_is_listed_by_nobody(session: Sessio
     assert "books@2/x" in reason.text
     assert "papers" not in reason.text
     assert "other archive" not in reason.text
+
+
+def grant_to_all(archive: AnArchive, lock: str) -> None:
+    """Lets the tasks that wait for a lock have it, whatever its room, as a bug would."""
+    waiting = [
+        row["task_id"] for row in archive.sql("select task_id from lock_use where name = %s and not granted", lock)
+    ]
+    with archive.session.database.transaction() as connection:
+        graph = Graph(connection)
+        graph.ids("grant", tasks=waiting)
+        graph.do("offer", archive=archive.id, tasks=waiting)
+
+
+def findings_of_holders(session: Session, archive: int | None = None) -> list[tuple[str | None, str]]:
+    found = examine(session, archive).findings
+    assert {finding.check for finding in found} <= {"holders"}
+    return sorted((finding.name, finding.what) for finding in found)
+
+
+@pytest.mark.garbles
+@pytest.mark.parametrize("lock", ["tex", "global/printer"])
+@pytest.mark.parametrize("was_set", [False, True])
+def test_more_tasks_with_a_lock_than_it_has_room_for_are_found(session: Session, lock: str, was_set: bool) -> None:
+    archive, scope = an_archive(session, "papers"), INSTALLATION
+    if lock == "tex":
+        scope = ArchiveId(archive.id)
+    if was_set:
+        locks.set_capacity(session, scope, lock, 7, "ann")
+        locks.set_capacity(session, scope, lock, 1, "ann")
+        archive.sql("update deed set at = at - interval '11 seconds' where verb = 'lock set'")
+    # An entry about a lock whose name begins alike is none about this one.
+    locks.set_capacity(session, scope, f"{lock}-2", 1, "ann")
+    archive.commit({"a": f"lock: {lock}", "b": f"lock: {lock}"})
+    locks.pass_on(session)
+    archive.claim("a@2")
+    assert examine(session).is_sound
+    grant_to_all(archive, lock)
+    archive.claim("b@2")
+    what = f"it is running, and one of 2 tasks that have the lock {lock}, which has room for 1"
+    assert findings_of_holders(session) == [("papers@2/a", what), ("papers@2/b", what)]
+    assert len(findings_of_holders(session, archive.id)) == 2
+    archive.end("b@2")
+    assert examine(session).is_sound
+
+
+@pytest.mark.garbles
+def test_more_tasks_that_were_granted_a_lock_than_it_has_room_for_give_it_back_by_the_remedy(session: Session) -> None:
+    archive = an_archive(session, "papers")
+    archive.commit({"a": "lock: tex", "b": "lock: tex"})
+    grant_to_all(archive, "tex")
+    assert [name for name, _ in findings_of_holders(session)] == ["papers@2/a", "papers@2/b"]
+    locks.set_capacity(session, ArchiveId(archive.id), "tex", 1, "ann")
+    assert archive.states() == {"a@2": "ready", "b@2": "waiting"}
+
+
+@pytest.mark.parametrize("lock", ["tex", "global/printer"])
+def test_tasks_that_run_on_after_the_capacity_of_their_lock_was_lowered_are_no_fault(
+    session: Session, lock: str
+) -> None:
+    archive = an_archive(session, "papers")
+    scope = ArchiveId(archive.id) if lock == "tex" else INSTALLATION
+    locks.set_capacity(session, scope, lock, 2, "ann")
+    archive.commit({"a": f"lock: {lock}", "b": f"lock: {lock}"})
+    locks.pass_on(session)
+    archive.claim()
+    locks.set_capacity(session, scope, lock, 1, "ann")
+    assert {archive.state(key) for key in ("a@2", "b@2")} == {"running"}
+    assert examine(session).is_sound
 
 
 LONE_ROWS = {
