@@ -382,7 +382,7 @@ where (t.id is null or s.id is null or t.branch_id <> s.branch_id or e.crossing 
 
 -- name: doctor_completions
 -- The completions of a branch's tasks are recorded, each with the place of the task or a higher one. So
--- are the commit runs in which tasks completed.
+-- are the commit runs in which tasks completed. No place lies behind the last revision of the branch.
 select a.archive_id as archive, null::bigint as run, null::bigint as task,
        format('branch %%s: %%s completed at %%s, and %%s', quote_literal(a.name), quote_literal(t.name), t.number,
               case when c.branch_id is null then 'this is not recorded' else format('the highest recorded place is %%s, and the highest recorded commit run %%s', c.highest_number, coalesce(c.commit_number::text, 'none')) end) as what
@@ -392,7 +392,12 @@ from (select branch_id, name, item, max(number) as number, max(number) filter (w
 join branch a on a.id = t.branch_id
 left join completion c on c.branch_id = t.branch_id and c.name = t.name and c.item = t.item
 where (c.branch_id is null or c.highest_number < t.number or coalesce(c.commit_number, -1) < t.of_commit or not exists (select from revision r where r.id = c.revision_id and r.branch_id = c.branch_id))
-  and (%(archive)s::bigint is null or a.archive_id = %(archive)s) limit %(most)s;
+  and (%(archive)s::bigint is null or a.archive_id = %(archive)s)
+union all
+select b.archive_id, null, null,
+       format('branch %%s: %%s is said to have completed at %%s, and the last revision is %%s', quote_literal(b.name), quote_literal(c.name), greatest(c.highest_number, c.commit_number), h.number)
+from branch b join revision h on h.id = b.head_id join completion c on c.branch_id = b.id
+where greatest(c.highest_number, c.commit_number) > h.number and (%(archive)s::bigint is null or b.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_purged_starts
 -- A recorded start of purged tasks belongs to an existing task of an earlier run.

@@ -590,7 +590,7 @@ create table lock (
     -- The archive that the lock belongs to; 0: the whole installation, `global/…`.
     scope       bigint not null,
     name        text not null,
-    capacity    int,                                -- null: unlimited
+    capacity    int check (capacity > 0),           -- null: unlimited
     paused_at   timestamptz,                        -- when a person paused the lock: no task that names it starts
     paused_by   text,
     pause_reason text,

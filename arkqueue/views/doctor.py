@@ -132,7 +132,7 @@ CHECKS = (
     Check("doctor_deleted", f"{LOCKED}, set run.deleted_at or run.canceled_at to null, or remove the tombstone of the item (task.deleted, deleted_item), and cancel or delete it again."),
     Check("doctor_ledger", "Restore a backup from before, or rewind the archive (arkqueue archive rewind)."),
     Check("doctor_edges", f"{LOCKED}, delete the edge; then cancel and retry the task."),
-    Check("doctor_completions", f"{LOCKED}, write the row of completion anew; until then BASE of this task is wrong."),
+    Check("doctor_completions", f"{LOCKED}, write the row of completion anew. Until then BASE of this task is wrong, and retries of the task may be refused as outdated."),
     Check("doctor_purged_starts", "Delete the row of purged_start."),
     Check("doctor_names", "Insert the name into task_name; until then PREV:* leaves it out."),
     Check("doctor_definitions", "Trigger the revision of the task again (arkqueue trigger): that repairs the definitions of its workflow files. Then retry the task, or delete its run. If the task is of a submission and is still named, correct or delete its row of definition and restart arkqueue.", facts=_unreadable_definitions),

@@ -157,6 +157,8 @@ def test_what_is_garbled_is_found_and_named(session: Session, check: str) -> Non
         ("holds", "update branch set import_id = 99", "its import is held by an entry of the audit log that is not there"),
         ("holds", "update archive set hold_id = 99", "it is on hold by an entry of the audit log that is not there"),
         ("ledger", "update revision set previous = '1' where number = 3", "revision 3 follows 2, and says that it follows 1"),
+        ("completions", "update completion set highest_number = 999999", "'a' is said to have completed at 999999, and the last revision is 5"),
+        ("completions", "update completion set commit_number = 999999", "'a' is said to have completed at 999999, and the last revision is 5"),
         ("logs", "update log_chunk set position = 1", "the log of its attempt 1 has pieces that overlap, or lie behind its end"),
     ],
 )  # fmt: skip

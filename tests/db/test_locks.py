@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+import psycopg
 import pytest
 
 from arkqueue.db.session import Session
@@ -39,6 +40,14 @@ def test_a_lock_is_free_for_who_waits_in_the_transaction_that_ends_its_holder(ar
     request = claim.Request(HOST, 4, claim.Turns())
     finished = finish.finish_and_claim(archive.session, PROCESS, [outcome], request, patience=0.0)
     assert [one.name for one in finished.claims] == ["b"]
+
+
+@pytest.mark.parametrize("capacity", [0, -3])
+def test_a_lock_without_room_for_any_task_is_not_stored(archive: AnArchive, capacity: int) -> None:
+    """`lock list` would show no reason why its tasks wait; a pause has one."""
+    set_lock(archive, "tex", 1)
+    with pytest.raises(psycopg.errors.CheckViolation, match="lock_capacity_check"):
+        archive.sql("update lock set capacity = %s", capacity)
 
 
 def test_a_task_gets_all_of_its_locks_or_none(archive: AnArchive) -> None:
