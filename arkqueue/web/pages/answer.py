@@ -63,7 +63,7 @@ LONGEST_NAME: Final = 32
 there.
 """
 LONGEST_KEY: Final = 20
-"""The most characters of an item's key in a table."""
+"""The most characters of an item's key in a sentence."""
 SHORTEST_NAME: Final = 11
 """The fewest characters of the name of an item's task beside a long key."""
 _CLOCK: Final = re.compile(r"(?<= for )\d+(?::\d\d){1,2}\b")
@@ -318,8 +318,8 @@ def told(reason: Reason) -> Markup:
 
 
 def ends(label: str) -> str:
-    """The name of a task as a table shows it. For an item, the key is what distinguishes it, so the
-    name is shortened first.
+    """The name of a task in a sentence. For an item, the key is what distinguishes it, so the name is
+    shortened first.
     """
     name, slash, key = label.partition("/")
     if not slash:

@@ -751,6 +751,28 @@ def test_the_end_of_a_log_is_in_a_low_window(opened: Opened, archive: AnArchive)
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("width", [360, 800, 1280])
+def test_long_keys_of_items_are_whole(opened: Opened, session: Session, width: int) -> None:
+    archive = an_archive(session, "maps")
+    keys = [f"https://example.org/objects/{number:05}/metadata.xml" for number in range(3)] + ["k" * 200]
+    archive.commit({"fetch": f"foreach: [{', '.join(keys)}]"})
+    page = opened("/maps@2?list=fetch", viewport={"width": width, "height": 800})
+    names = page.locator(".of-item b")
+    for address, shown in (("/maps@2?list=fetch", keys), (f"/maps@2/*/{keys[3]}", keys[3:])):
+        page.goto(address)
+        expect(names).to_have_text([f"fetch/{key}" for key in shown])
+        for name in names.all():
+            box, cell = name.bounding_box(), name.locator("xpath=ancestor::td").bounding_box()
+            assert box
+            assert cell
+            assert cell["x"] <= box["x"]
+            assert box["x"] + box["width"] <= min(cell["x"] + cell["width"], width)
+            assert cell["y"] <= box["y"]
+            assert box["y"] + box["height"] <= cell["y"] + cell["height"]
+            assert name.evaluate("b => b.scrollWidth <= b.clientWidth")
+
+
+@pytest.mark.full
 def test_a_long_log_is_at_its_end_scrolls_anywhere_and_follows(
     opened: Opened, archive: AnArchive, session: Session
 ) -> None:
