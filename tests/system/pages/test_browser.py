@@ -744,10 +744,31 @@ def test_the_line_that_an_address_asks_for_is_in_the_window(
 
 
 @pytest.mark.full
-def test_the_end_of_a_log_is_in_a_low_window(opened: Opened, archive: AnArchive) -> None:
-    archive.write("index@3", b"".join(b"line %d\n" % number for number in range(1, 2001)))
-    page = opened("/papers@3/index", viewport={"width": 1280, "height": 600})
-    expect(page.locator(".seen > #L2000")).to_be_in_viewport(ratio=1)
+@pytest.mark.parametrize("has_javascript", [True, False])
+def test_the_end_of_a_log_is_in_a_low_window(opened: Opened, archive: AnArchive, *, has_javascript: bool) -> None:
+    archive.write("index@3", b"".join(b"line %d\n" % number for number in range(1, 2002)))
+    archive.end("index@3", 1)
+
+    def assert_end_is_seen(page: Page, width: int, height: int) -> None:
+        page.set_viewport_size({"width": width, "height": height})
+        page.goto("about:blank")
+        page.goto("/papers@3/index")
+        line = page.locator(".seen > #L2001" if has_javascript else "#L2001")
+        expect(line).to_be_visible()
+        box = line.bounding_box()
+        assert box
+        assert box["y"] > 0
+        assert box["y"] + box["height"] <= height, (width, height, box)
+
+    page = opened("/papers@3/index", java_script_enabled=has_javascript)
+    for size in ((360, 640), (360, 740), (390, 844), (1024, 600), (1280, 600), (1280, 800)):
+        assert_end_is_seen(page, *size)
+    if has_javascript:  # which scrolls the page, whatever is above the log
+        control.note(
+            archive.session, "It is known. " * 30, "ann", task=archive.task("index@3"), run=RunId(archive.run_id(3))
+        )
+        for size in ((360, 640), (1024, 600)):
+            assert_end_is_seen(page, *size)
 
 
 @pytest.mark.full

@@ -40,6 +40,13 @@ class LogView {
     new ResizeObserver(() => { this.resize(); this.place(); }).observe(box);
     this.draw();
     this.reveal();
+    if (!before && !at) this.revealEnd();
+  }
+
+  // What stands above the log may be so high that the log ends below the window: the page is scrolled until the end is in the window.
+  revealEnd() {
+    const low = this.box.getBoundingClientRect().bottom + HEIGHT / 2 - innerHeight;
+    if (low > 0) scrollBy(0, low);
   }
 
   // To the line that the address names now.
