@@ -1473,6 +1473,58 @@ where t.id = any(%(tasks)s) and exists (
       and (exists (select from lock_use u where u.task_id = t.id and u.scope = k.scope and u.name = k.name)
            or exists (select from definition d where d.id = t.definition_id and d.locks and d.body->'lock' ? k.name)));
 
+-- name: without_slot
+-- The ready tasks, among some, that no task manager can start at once: no fitting one has a free slot,
+-- or the limit of their archive is reached.
+with free as materialized (
+    select m.labels || case when m.store is null then '{}' else array['@' || m.store] end as labels, m.engine_fault
+    from task_manager m
+    left join (select process, count(*) as running from attempt where ended_at is null group by process) o on o.process = m.process
+    where m.stopped_at is null and m.seen_at > clock_timestamp() - make_interval(secs => %(silence)s)
+      and m.fault is null and m.low_disk is null and not exists (select from drain d where d.host = m.host)
+      and m.slots > coalesce(o.running, 0)
+)
+select t.id from task t join archive a on a.id = t.archive_id
+where t.id = any(%(tasks)s) and t.state = 'ready' and t.program
+  and (a.max_running is not null and not exists (select from slot s where s.archive_id = a.id and s.attempt_id is null and not s.closed)
+       or not exists (select from free m where coalesce(string_to_array(nullif(split_part(t.pool, ' ', 2), ''), ','), '{}') <@ m.labels
+                                           and (split_part(t.pool, ' ', 1) <> 'container' or m.engine_fault is null)));
+
+-- name: awaited_locks
+-- The locks that some waiting tasks ask for, or will ask for: their definitions name them.
+-- `is_known`: false if the name has an expression, which is evaluated later.
+select t.id, t.archive_id, l.name like 'global/%%' as is_global, l.name, l.name not like '%%${{%%' as is_known
+from task t cross join lateral (
+    select u.name from lock_use u where t.in_line and u.task_id = t.id
+    union
+    select n.name from definition d cross join jsonb_array_elements_text(d.body->'lock') n(name)
+    where not t.in_line and d.id = t.definition_id and d.locks) l
+where t.id = any(%(tasks)s) and t.state = 'waiting';
+
+-- name: lines_of_locks
+-- The tasks that have some locks, and the first tasks in the line of one archive at each of them; of
+-- both at most `most`. Left out are locks with unlimited capacity. `is_shared`: tasks of other
+-- archives wait for the lock, too.
+select l.archive_id, l.name, coalesce(k.capacity, 1) as capacity,
+       array(select u.task_id from lock_use u join task t on t.id = u.task_id
+             where u.scope = l.scope and u.name = l.name and u.granted and t.state in ('ready', 'running') limit %(most)s) as holders,
+       array(select u.task_id from lock_use u where u.scope = l.scope and u.name = l.name and u.archive_id = l.archive_id and not u.granted
+             order by u.priority, u.entry_id, u.run, u.position, u.task_id limit %(most)s) as line,
+       l.scope = 0 and (exists (select from lock_use u where u.scope = 0 and u.name = l.name and u.archive_id < l.archive_id and not u.granted)
+                        or exists (select from lock_use u where u.scope = 0 and u.name = l.name and u.archive_id > l.archive_id and not u.granted)) as is_shared
+from (select a as archive_id, n as name, case when g then 0 else a end as scope
+      from unnest(%(archives)s::bigint[], %(names)s::text[], %(are_global)s::boolean[]) l(a, n, g)) l
+left join lock k on k.scope = l.scope and k.name = l.name
+where k.name is null or k.capacity is not null;
+
+-- name: tasks_at_locks
+-- Some tasks that have locks or stand in line for them, in the order of claims. `locks`: the number
+-- of locks that each asks for or has.
+select t.id, t.branch_id, t.name, t.item, t.state, not t.program as gate, a.started_at,
+       (select count(*) from lock_use u where u.task_id = t.id)::int as locks
+from task t left join attempt a on a.id = t.attempt_id
+where t.id = any(%(tasks)s) order by t.priority, t.entry_id, t.run, t.position, t.id;
+
 -- name: usual_durations
 -- The usual durations of tasks of a branch, in seconds: the median of the completed ones among the
 -- last 30. The tasks of names that never completed are not read.

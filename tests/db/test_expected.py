@@ -120,3 +120,71 @@ def test_no_start_is_expected_where_only_a_person_ends_the_wait(session: Session
     assert explain(session, TaskId(archive.task("b@3"))).expected is None, "it waits for a@3"
     pauses.resume_worker(session, HOST, "build-1", "ann")
     assert explain(session, TaskId(archive.task("a@3"))).expected is not None
+
+
+def locked(session: Session, *, revisions: int, lock: str = "tex", name: str = "maps") -> AnArchive:
+    """Revisions whose task ``tex`` has the lock and took ten minutes. The first is running, and the
+    others wait for it.
+    """
+    archive = an_archive(session, name)
+    claim.register(session, PROCESS, HOST, "build-1", 9)
+    text = {"tex": f"lock: {lock}", "upload": "depends: [tex]", "fetch": "", "print": f"depends: [fetch]\nlock: {lock}"}
+    archive.commit(text)
+    for task in ("tex", "upload", "fetch", "print"):
+        locks.pass_on(session)
+        archive.run(f"{task}@2")
+    archive.sql("update attempt set started_at = ended_at - interval '10 minutes'")
+    for _ in range(revisions):
+        archive.commit({name: of for name, of in text.items() if name in ("tex", "upload")})
+    locks.pass_on(session)
+    assert archive.claim().task == archive.task("tex@3")
+    archive.sql("update attempt set started_at = clock_timestamp() - interval '3 minutes' where ended_at is null")
+    return archive
+
+
+def times(archive: AnArchive, *keys: str) -> list[tuple[float, float] | None]:
+    """The expected starts and ends of tasks, in minutes from now."""
+    found = [explain(archive.session, archive.task(key)).expected for key in keys]
+    return [one and (round(minutes_from_now(one.start)), round(minutes_from_now(one.end))) for one in found]
+
+
+def test_a_task_starts_after_the_holder_of_its_lock_and_after_those_before_it_in_line(session: Session) -> None:
+    archive = locked(session, revisions=3)
+    assert times(archive, "tex@4", "tex@5", "upload@5") == [(7, 17), (17, 27), (27, 37)]
+    view = run(session, RunId(archive.run_id(5)))
+    assert view.ends is not None
+    assert round(minutes_from_now(view.ends)) == 37
+    locks.set_capacity(session, archive.id, "tex", 2, "ann")
+    archive.claim()
+    assert times(archive, "tex@5") == [(7, 17)], "two have it at once"
+
+
+def test_a_task_that_does_not_ask_for_its_lock_yet_starts_after_the_line(session: Session) -> None:
+    archive = locked(session, revisions=2)
+    archive.trigger(2, "fetch", "print")
+    assert times(archive, "fetch@2.2", "print@2.2") == [(0, 10), (17, 27)]
+
+
+def test_nothing_is_expected_of_the_line_of_a_holder_without_a_known_end(session: Session) -> None:
+    archive = locked(session, revisions=2)
+    archive.sql("update attempt set started_at = clock_timestamp() - interval '11 minutes' where ended_at is null")
+    assert times(archive, "tex@4", "upload@4") == [None, None]
+    assert run(session, RunId(archive.run_id(4))).ends is None
+
+
+def test_nothing_is_expected_far_behind_in_a_line_or_beside_other_archives(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = locked(session, revisions=3, lock="global/printer")
+    assert times(archive, "tex@4", "tex@5") == [(7, 17), (17, 27)]
+    monkeypatch.setattr(expected, "MOST_AT_A_LOCK", 1)
+    assert times(archive, "tex@4", "tex@5") == [(7, 17), None]
+    an_archive(session, "other").commit({"tex": "lock: global/printer"})
+    assert times(archive, "tex@4", "tex@5") == [None, None], "archives take turns"
+
+
+def test_nothing_is_expected_of_a_ready_task_without_a_free_slot(archive: AnArchive) -> None:
+    archive.sql("update task_manager set slots = 1")
+    archive.commit(TASKS)
+    archive.claim_some(1)
+    assert times(archive, "a@3", "a@4", "b@4") == [(0, 1), None, None]

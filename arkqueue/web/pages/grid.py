@@ -18,7 +18,7 @@ from arkqueue.durations import age_of, took
 from arkqueue.model import ArchiveId, BranchId, Trigger
 from arkqueue.states import SETTLED, RunState, State
 from arkqueue.views.attention import Defined, NoteView, completed_places, last_lines, notes_of
-from arkqueue.views.expected import Expected, Wait, expected, usual_durations, withheld
+from arkqueue.views.expected import Expected, Wait, expected, limits_of, usual_durations
 from arkqueue.views.outdated import Late, outdated
 from arkqueue.views.runs import ListedRun
 from arkqueue.views.tasks import Behind, Cells, CellView, TaskView, cells_of, highest_tasks, urgency
@@ -313,7 +313,10 @@ def _known(session: Session, branch: BranchId, found: Cells, seen: Sequence[Arch
     stands_for = known.tasks | _of_lists(session, {source for _, source, _ in edges} - known.tasks.keys(), cells)
     for target, id, met in edges:
         source = stands_for.get(id)
-        if source is not None and source.task.id != target:
+        if source is None:
+            # Nobody knows here when a task that is not on the page ends.
+            joined += [] if met else [Wait(target, id)]
+        elif source.task.id != target:
             known.sources[target].append((source, met))
             if not met:
                 joined.append(Wait(target, source.task.id))
@@ -321,8 +324,8 @@ def _known(session: Session, branch: BranchId, found: Cells, seen: Sequence[Arch
     is_open = [task for task in every if task.state not in SETTLED]
     known.usual = usual_durations(session, branch, {task.name for task in is_open if not task.item})
     if known.usual or any(task.gate for task in is_open):  # else no time can be expected
-        of_persons = withheld(session, branch, every)
-        known.expected = expected(every, joined, known.usual, datetime.now(UTC), withheld=of_persons)
+        limits = limits_of(session, branch, every)
+        known.expected = expected(every, joined, known.usual, datetime.now(UTC), limits)
     return known
 
 
@@ -427,7 +430,9 @@ def says_of(task: TaskView, known: _Known) -> str:
             words = f"{'failed' if task.state is State.FAILED else 'rejected its input'}{after}: {task.why}"
             words += f": {known.lines[task.id]}" if task.id in known.lines else ""
     if task.state in (State.WAITING, State.READY) and (when := known.expected.get(task.id)):
-        words += f"; it may start in {_from_now(when.start)} and end in {_from_now(when.end)}"
+        # A task that waits for a lock does not start "in a moment", however soon the lock is free.
+        start = _from_now(when.start, is_exact=task.id in known.alone)
+        words += f"; it may start in {start} and end in {_from_now(when.end)}"
     sentence = f"{name} {words}."
     if gone := known.superseded.get(name):
         sentence += f" It superseded {_listed([one.full_name for one in gone])}."
@@ -481,11 +486,11 @@ def _long(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 60 else f"{int(seconds) // 60}:{int(seconds) % 60:02}"
 
 
-def _from_now(at: datetime) -> str:
+def _from_now(at: datetime, *, is_exact: bool = False) -> str:
     seconds = (at - datetime.now(UTC)).total_seconds()
-    return (
-        "a moment" if seconds < 10 else f"about {_long(seconds)}" if seconds < 3600 else f"about {seconds / 3600:.0f} h"
-    )
+    if seconds < 10 and not is_exact:
+        return "a moment"
+    return f"about {_long(max(seconds, 1))}" if seconds < 3600 else f"about {seconds / 3600:.0f} h"
 
 
 def words_of(task: TaskView) -> str:

@@ -160,6 +160,7 @@ def test_what_waits_says_when_it_may_start_from_how_long_its_tasks_took(
     operator: httpx.Client, session: Session
 ) -> None:
     archive = an_archive(session, "thesis")
+    claim.register(session, PROCESS, HOST, "build-1", 4)
     archive.commit({"index": "", "pdf": "depends: [index]", "upload": "depends: [pdf]"})
     archive.run("index@2", "pdf@2", "upload@2")
     archive.sql("update attempt set started_at = ended_at - interval '100 s'")
@@ -173,6 +174,28 @@ def test_what_waits_says_when_it_may_start_from_how_long_its_tasks_took(
     archive.sql("update attempt set started_at = now() - interval '50 s' where ended_at is null")
     (row, *_) = operator.get("/thesis?format=json").json()["rows"]
     assert [round(cell["progress"], 1) if cell["progress"] else None for cell in row["cells"]] == [0.5, None, None]
+
+
+def test_what_waits_for_a_lock_starts_after_those_that_have_it(operator: httpx.Client, session: Session) -> None:
+    archive = an_archive(session, "thesis")
+    claim.register(session, PROCESS, HOST, "build-1", 4)
+    archive.commit({"pdf": "lock: tex"})
+    archive.run("pdf@2")
+    archive.sql("update attempt set started_at = ended_at - interval '10 minutes'")
+    for _ in range(3):
+        archive.commit({"pdf": "lock: tex"})
+    archive.claim()
+
+    def newest() -> str:
+        (row, *_) = operator.get("/thesis?format=json").json()["rows"]
+        return str(row["cells"][0]["says"])
+
+    archive.sql("update attempt set started_at = now() - interval '5 minutes' where ended_at is null")
+    assert re.search(r"it may start in about (15:00|14:5\d) and end in about (25:00|24:5\d)\.$", newest())
+    assert re.search("5 is pending , done in 2[45] min", said(operator.get("/thesis")))
+    archive.sql("update attempt set started_at = now() - interval '11 minutes' where ended_at is null")
+    assert "may start" not in newest()
+    assert "done in" not in said(operator.get("/thesis"))
 
 
 def test_a_note_takes_a_failure_out_of_what_needs_somebody(operator: httpx.Client, archive: AnArchive) -> None:
@@ -663,6 +686,7 @@ def test_a_word_that_is_not_a_state_is_said_to_be_none(operator: httpx.Client) -
 
 def test_a_task_that_is_overdue_says_when_it_should_have_ended(operator: httpx.Client, session: Session) -> None:
     archive = an_archive(session, "thesis")
+    claim.register(session, PROCESS, HOST, "build-1", 4)
     archive.commit({"index": ""})
     archive.run("index@2")
     archive.sql("update attempt set started_at = ended_at - interval '100 s'")

@@ -18,13 +18,13 @@ from arkqueue.archives import changed
 from arkqueue.db.session import Session
 from arkqueue.logs import Logs
 from arkqueue.model import ArchiveId, BranchId, End, Fault, LogAppend, LogChunk, RunId, Stream, Usage, Workflow
-from arkqueue.queue import backfill, control, depth
+from arkqueue.queue import backfill, claim, control, depth
 from arkqueue.queue import logs as logs_of_queue
 from arkqueue.queue.tokens import Scope
 from arkqueue.text import visible
 from arkqueue.views.runs import RunDetail
 from arkqueue.web.pages import run as run_pages
-from tests.builders import PROCESS, AnArchive, a_gateway, a_list, an_archive, faulty
+from tests.builders import HOST, PROCESS, AnArchive, a_gateway, a_list, an_archive, faulty
 from tests.repositories import a_git_repository
 from tests.system.pages.conftest import HOSTILE, HOSTILE_ITEM, Visitors, form_of, press, said
 from tests.system.task_manager.test_checkouts import commit, watch
@@ -197,6 +197,7 @@ def test_a_long_run_has_a_link_to_its_first_failure_and_keys_find_the_others(
 def test_a_run_says_when_it_will_be_done_by_the_times_of_earlier_runs(
     operator: httpx.Client, archive: AnArchive
 ) -> None:
+    claim.register(archive.session, PROCESS, HOST, "build-1", 4)
     archive.run("index@2", "pdf@2", "upload@2")
     archive.sql("update attempt set started_at = ended_at - interval '20 minutes'")
     archive.commit(TASKS)
