@@ -1475,7 +1475,8 @@ where t.id = any(%(tasks)s) and exists (
 
 -- name: without_slot
 -- The ready tasks, among some, that no task manager can start at once: no fitting one has a free slot,
--- or the limit of their archive is reached.
+-- or the limit of their archive is reached. The running attempts, at most as many as there are slots,
+-- are counted only if one of the tasks is ready.
 with free as materialized (
     select m.labels || case when m.store is null then '{}' else array['@' || m.store] end as labels, m.engine_fault
     from task_manager m
@@ -1484,8 +1485,11 @@ with free as materialized (
       and m.fault is null and m.low_disk is null and not exists (select from drain d where d.host = m.host)
       and m.slots > coalesce(o.running, 0)
 )
-select t.id from task t join archive a on a.id = t.archive_id
-where t.id = any(%(tasks)s) and t.state = 'ready' and t.program
+select t.id
+from unnest(%(tasks)s::bigint[]) asked(id)
+cross join lateral (select id, archive_id, state, program, pool from task where id = asked.id offset 0) t
+cross join lateral (select id, max_running from archive where id = t.archive_id) a
+where t.state = 'ready' and t.program
   and (a.max_running is not null and not exists (select from slot s where s.archive_id = a.id and s.attempt_id is null and not s.closed)
        or not exists (select from free m where coalesce(string_to_array(nullif(split_part(t.pool, ' ', 2), ''), ','), '{}') <@ m.labels
                                            and (split_part(t.pool, ' ', 1) <> 'container' or m.engine_fault is null)));
