@@ -22,7 +22,7 @@ from arkqueue.queue.tokens import Scope
 from arkqueue.web import ApiServer, create_app, live, run_api
 from arkqueue.web.pages.visitor import COOKIE
 from tests.browsers import CHANGED
-from tests.builders import AnArchive, a_gateway, a_workflow, an_archive
+from tests.builders import HOST, PROCESS, AnArchive, a_gateway, a_workflow, an_archive
 from tests.db.test_notifications import choose, failed_runs, set_receivers
 from tests.system.pages.conftest import a_token
 from tests.system.waking import waking_session
@@ -369,6 +369,7 @@ def test_clocks_and_ages_go_on_by_themselves(opened: Opened, archive: AnArchive,
     maps.run("draw@2")
     maps.sql("update attempt set started_at = ended_at - interval '150 minutes' where id = (select attempt_id from task where id = %s)", maps.task("draw@2"))  # fmt: skip
     maps.commit({"draw": ""})
+    claim.register(session, PROCESS, HOST, "build-1", 4)  # without a free slot, no end is expected
     page.goto("/maps@3/draw")
     expect(page.locator(".says")).to_contain_text(re.compile(r"its end in 2 h, .*\d\d:\d\d UTC"))
     page.clock.run_for(3_600_000)
