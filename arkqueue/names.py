@@ -161,26 +161,27 @@ def dependency_in_words(name: str, *, is_awaited: bool) -> str:
     of, colon, rest = inside.removeprefix("PREV:").partition(":")
     if not colon and not is_previous:
         return name
-    before, _, excepted = rest.partition("except:")
-    event = f"the {'end' if 'settled' in before else 'completion'} of " if is_awaited else ""
+    event = f"the {'end' if 'settled' in rest.partition('except:')[0] else 'completion'} of " if is_awaited else ""
     if not is_previous:
         return f"{event}all items of {place}{slash}{of}"
-    return f"{event}the tasks of PREV:*{f', except {_excepted(excepted)}' if excepted else ''}"
+    return f"{event}the tasks of PREV:*{f', except {excepted}' if (excepted := excepted_by(inside)) else ''}"
 
 
 def gate_in_words(name: str) -> str:
     """The name of a gate, for people: of a gate of ``PREV:*``, the words of the workflow file."""
     if not name.startswith("PREV:*"):
         return name
-    before, _, excepted = name.partition(":except:")
-    words = ["settled"] if before.endswith(":settled") else []
-    words += [f"except {_excepted(excepted)}"] if excepted else []
+    words = ["settled"] if name.partition(":except:")[0].endswith(":settled") else []
+    words += [f"except {excepted}"] if (excepted := excepted_by(name)) else []
     return f"PREV:* ({', '.join(words)})" if words else "PREV:*"
 
 
-def _excepted(text: str) -> str:
-    """The names that a gate of ``PREV:*`` leaves out. A long text ends with a digest of all of them."""
-    names, is_cut, _ = text.partition("~")
+def excepted_by(gate: str) -> str:
+    """The names of the tasks that a gate of ``PREV:*`` leaves out, for people; empty if it leaves out
+    none.
+    """
+    # A long list of names ends with a digest of all of them.
+    names, is_cut, _ = gate.partition(":except:")[2].partition("~")
     return names.replace(",", ", ") + ("…" if is_cut else "")
 
 

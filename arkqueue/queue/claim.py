@@ -90,17 +90,11 @@ def register(
     ``fault``: why it cannot start any task now; None: it can. ``engine_fault``: why it cannot start
     containers. ``low_disk``: the disk that has too little room for it to claim.
     """
-    told: dict[str, Any] = {"fault": fault, "engine_fault": engine_fault, "low_disk": low_disk, "account": account}
-    who: dict[str, Any] = {
-        "process": process,
-        "host": host,
-        "hostname": hostname,
-        "slots": slots,
-        "labels": sorted(labels),
-        "store": store,
-        "scratch_limit": scratch_limit,
-    }
-    (registered,) = session.rows("register_manager", **who, **told)
+    (registered,) = session.rows(
+        "register_manager", process=process, host=host, hostname=hostname, slots=slots, fault=fault,
+        engine_fault=engine_fault, low_disk=low_disk, account=account, labels=sorted(labels), store=store,
+        scratch_limit=scratch_limit,
+    )  # fmt: skip
     if registered.is_news:
         session.changed([INSTALLATION])
 

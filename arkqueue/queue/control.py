@@ -320,8 +320,7 @@ def in_portions(
         if session.is_over:
             done.left = len(tasks) - reached
             return
-        if not session.is_rehearsal:
-            give_way()
+        give_way(session)
         done.add(change(session, [archive], partial(act, tasks=portion)))
         reached += len(portion)
 

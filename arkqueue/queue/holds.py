@@ -353,8 +353,7 @@ def in_portions(
             if time.monotonic() > until:
                 done.left = sum(run.tasks for run in runs) - len(done.tasks) - len(done.skipped) - len(done.refused)
                 return done
-            if not session.is_rehearsal:
-                give_way()
+            give_way(session)
             done.add(change(session, [archive], partial(_on_tasks, runs=portion, chosen=chosen, part=part, work=work)))
     return done
 

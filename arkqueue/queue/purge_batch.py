@@ -168,7 +168,7 @@ def continue_in_steps(session: Session, archive: int, run: int, patience: float 
 
     def act(work: Callable[[Graph], T]) -> T:
         """Run a step; raises `BusyArchive` if the archive was busy for too long."""
-        give_way()
+        give_way(session)
         if patience is None:
             return change(session, [archive], work)
         done, busy = change_in_turn(session, work, archives=[archive], patience=patience)

@@ -74,7 +74,7 @@ def set_aside(
         for portion in portions(tasks):
             if time.monotonic() > until:
                 return False
-            give_way()
+            give_way(session)
             change(session, [archive], partial(act, tasks=portion))
     return True
 

@@ -122,8 +122,8 @@ def walk(
             if time.monotonic() > end:
                 done.left = left
                 break
-            if has_begun and not session.is_rehearsal:  # a rehearsal keeps its locks, so nobody could go first
-                give_way()
+            if has_begun:
+                give_way(session)
             has_begun = True
             try:
                 found = step.act(session, archive, concerns, some)

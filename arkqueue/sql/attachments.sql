@@ -94,5 +94,5 @@ returning u.folder;
 delete from upload where run_id = any(%(runs)s);
 
 -- name: with_removed_attachments
--- Of some tasks, those of a run whose attachments a deletion has removed: no retry of them can succeed.
+-- The tasks, among some, whose runs have lost their attachments by a deletion: no retry can succeed.
 select t.id from task t join upload u on u.run_id = t.run_id and u.removed_at is not null where t.id = any(%(tasks)s::bigint[]);

@@ -108,8 +108,8 @@ where f.id = %(backfill)s;
 -- The backfills with failed or rejected tasks that nobody has waived, or noted since they failed, or
 -- with runs that could not start: the numbers of these tasks (without REPORT), of these REPORTs, and
 -- of these runs. The newest backfill comes first; only those of watched archives and present
--- branches. If there is no backfill, no failure is read; otherwise an index has what is needed of
--- each.
+-- branches. An installation without backfills reads no failure; any other reads the failures from an
+-- index alone.
 with failures as materialized (
     select run_id, count(*) filter (where name <> 'REPORT') as failed, count(*) filter (where name = 'REPORT') as unsent from task
     where state in ('failed', 'rejected') and not waived and (%(archives)s::bigint[] is null or archive_id = any(%(archives)s)) and exists (select from backfill)

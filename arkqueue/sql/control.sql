@@ -198,8 +198,8 @@ where t.id = any(%(tasks)s) and {part lost_once}
 order by t.id;
 
 -- name: not_permitted
--- Those of some tasks that could not start because they name no image and their archive permits no
--- processes, which is still so. `said`: the fault.
+-- The tasks, among some, that could not start because they name no image and their archive permits no
+-- processes. An archive whose settings permit them by now is left out. `said`: the fault.
 select t.id from task t join attempt at on at.id = t.attempt_id join archive a on a.id = t.archive_id
 where t.id = any(%(tasks)s::bigint[]) and at."end" = 'not-started' and strpos(at.message, %(said)s) > 0
   and coalesce(a.settings->'process' = 'false', true) and a.settings->>'image' is null

@@ -142,17 +142,21 @@ where a.removed_at is null and (%(names)s::text[] is null or a.name = any(%(name
 -- The names of the watched archives.
 select name from archive where removed_at is null order by name;
 
+-- part: is_wanted
+-- The filters of a list of runs, without that by trigger.
+(%(branch)s::bigint is null or run.branch_id = %(branch)s)
+and (%(number)s::bigint is null or run.number = %(number)s)
+and (%(since)s::timestamptz is null or run.created_at >= %(since)s)
+and (run.deleted_at is not null) = any(%(deleted)s::bool[])
+and (%(backfills)s::bool is null or (run.backfill_id is not null) = %(backfills)s)
+
 -- name: page_of_runs
 -- A page of runs of all archives, newest first, by id alone.
 select run.id
 from run
 where run.id < coalesce(%(before)s::bigint, 9223372036854775807)
-  and (%(branch)s::bigint is null or run.branch_id = %(branch)s)
-  and (%(number)s::bigint is null or run.number = %(number)s)
   and (%(trigger)s::text is null or run.trigger = %(trigger)s)
-  and (%(since)s::timestamptz is null or run.created_at >= %(since)s)
-  and (run.deleted_at is not null) = any(%(deleted)s::bool[])
-  and (%(backfills)s::bool is null or (run.backfill_id is not null) = %(backfills)s)
+  and {part is_wanted}
 order by run.id desc limit %(limit)s;
 
 -- name: page_of_runs_of_archives
@@ -164,12 +168,8 @@ cross join lateral (
     from run
     where run.archive_id = of.archive_id
       and run.id < coalesce(%(before)s::bigint, 9223372036854775807)
-      and (%(branch)s::bigint is null or run.branch_id = %(branch)s)
-      and (%(number)s::bigint is null or run.number = %(number)s)
       and (%(trigger)s::text is null or run.trigger = %(trigger)s)
-      and (%(since)s::timestamptz is null or run.created_at >= %(since)s)
-      and (run.deleted_at is not null) = any(%(deleted)s::bool[])
-      and (%(backfills)s::bool is null or (run.backfill_id is not null) = %(backfills)s)
+      and {part is_wanted}
     order by run.id desc limit %(limit)s
 ) page
 order by page.id desc limit %(limit)s;
@@ -180,11 +180,7 @@ select run.id
 from run
 where run.archive_id = of.id and run.trigger = %(trigger)s
   and run.id < coalesce(%(before)s::bigint, 9223372036854775807)
-  and (%(branch)s::bigint is null or run.branch_id = %(branch)s)
-  and (%(number)s::bigint is null or run.number = %(number)s)
-  and (%(since)s::timestamptz is null or run.created_at >= %(since)s)
-  and (run.deleted_at is not null) = any(%(deleted)s::bool[])
-  and (%(backfills)s::bool is null or (run.backfill_id is not null) = %(backfills)s)
+  and {part is_wanted}
 order by run.id desc limit %(limit)s
 
 -- name: page_of_runs_of_archives_with_trigger
@@ -204,11 +200,7 @@ with newest as materialized (
 ), near as materialized (
     select run.id from newest run
     where run.trigger = %(trigger)s
-      and (%(branch)s::bigint is null or run.branch_id = %(branch)s)
-      and (%(number)s::bigint is null or run.number = %(number)s)
-      and (%(since)s::timestamptz is null or run.created_at >= %(since)s)
-      and (run.deleted_at is not null) = any(%(deleted)s::bool[])
-      and (%(backfills)s::bool is null or (run.backfill_id is not null) = %(backfills)s)
+      and {part is_wanted}
     order by run.id desc limit %(limit)s
 ), far as (
     select page.id
@@ -1388,7 +1380,7 @@ where run.deleted_at is null and b.deleted_at is null and a.removed_at is null a
 ) unhandled
 
 -- part: unhandled_here
--- The unhandled failures that the page of a run shows. Those of backfills count, too: no later
+-- The unhandled failures that the page of a run shows. Failures of backfills count, too: no later
 -- revision repairs them, because a backfill is about old revisions.
 from task t
 join run on run.id = t.run_id

@@ -258,9 +258,12 @@ def expected(
 
 
 class _Starts:
-    """Gives tasks their expected starts, one after another, and to each its locks. ``free``: the times
-    at which the places of each lock become free. A lock of which no place is expected to become free
-    has none.
+    """Gives tasks their expected starts, one after another, and to each its locks.
+
+    ``free``: a heap of the times at which the places of each lock become free; empty if this is not
+    known of any place. ``vague``: the locks of which one holder may end at any time, so that a place
+    which becomes free again is not counted. ``only``: of a lock whose line is not known to its end,
+    the tasks with a known place in it.
     """
 
     def __init__(

@@ -445,12 +445,10 @@ class _Task:
         if from_first:
             helps = [from_first if command.startswith(again) else command for command in helps]
         without_attachments = self.session.rows("with_removed_attachments", tasks=[row.id])
-        if without_attachments:
-            helps = [command for command in helps if not command.startswith("arkqueue retry ")]
         is_barred = row.end == End.NOT_STARTED and bool(
             self.session.rows("not_permitted", tasks=[row.id], said=NOT_AS_PROCESSES)
         )
-        if is_barred:
+        if without_attachments or is_barred:
             helps = [command for command in helps if not command.startswith("arkqueue retry ")]
         commands = [f"arkqueue logs {name}", *helps]
         tasks, behind = self._behind()

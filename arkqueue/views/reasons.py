@@ -117,7 +117,9 @@ class Held(Reason):
         return self.release.removeprefix(f"arkqueue release {self.tasks[0]}")
 
     def after(self, first: Held) -> Held:
-        """This reason, below the first one of an explanation."""
+        """A copy without what the explanation has said of ``first``: the hold of the archive, and the
+        note if both have the same.
+        """
         text = self.text.replace(self.on_hold, "", 1)
         return replace(self, text=text.replace(self.note, "", 1) if self.note == first.note else text)
 

@@ -15,7 +15,7 @@ from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Forbidden
 from arkqueue.model import ArchiveId, RunId
-from arkqueue.queue import archives, control, deletion, holds, lists, many, walk
+from arkqueue.queue import archives, control, deletion, done, holds, lists, many, walk
 from arkqueue.queue.done import Done
 from arkqueue.queue.graph import Graph
 from arkqueue.queue.guards import Approver
@@ -134,7 +134,7 @@ def test_what_may_go_on_is_reached_before_refused_items_are_divided(
 
     monkeypatch.setattr(many, "retry_some", refuse_some)
     ways: list[str] = []
-    monkeypatch.setattr(walk, "give_way", lambda: ways.append("a way"))
+    monkeypatch.setattr(walk, "give_way", lambda _: ways.append("a way"))
     done = many.retry_failed(session, RunId(archive.run_id(2)), "ann")
     pieces = ["".join(items) for items in tried]
     assert pieces == ["abcd", "efg", "ab", "cd", "a", "b", "c", "d"]
@@ -147,7 +147,7 @@ def test_a_rehearsal_gives_nobody_way(session: Session, monkeypatch: pytest.Monk
     """It keeps its locks, so a pause would only make others wait longer."""
     archive = a_list(session)
     monkeypatch.setattr(walk, "PORTION", 3)
-    monkeypatch.setattr(walk, "give_way", lambda: pytest.fail("nobody can go first"))
+    monkeypatch.setattr(done, "time", SimpleNamespace(sleep=lambda _: pytest.fail("nobody can go first")))
     with session.rehearsal(archive.id) as rehearsal:
         assert len(on_list(replace(archive, session=rehearsal), "hold").tasks) == 7
     assert "held" not in archive.states().values()
@@ -175,7 +175,7 @@ def test_refusals_alone_do_not_hide_what_the_time_did_not_suffice_for(
     archive = a_list(session, require_approval=("fetch",))
     clock = [0.0]
     monkeypatch.setattr(walk, "PORTION", 3)
-    monkeypatch.setattr(walk, "give_way", lambda: clock.append(walk.LONGEST + 1))
+    monkeypatch.setattr(walk, "give_way", lambda _: clock.append(walk.LONGEST + 1))
     monkeypatch.setattr(walk, "time", SimpleNamespace(monotonic=lambda: clock[-1]))
     done = lists.act(session, RunId(archive.run_id(2)), "fetch", [], "skip", many.skipping("ann", None))
     assert (done.tasks, len(done.refused), done.left) == ([], 6, 1)
@@ -312,7 +312,7 @@ def test_a_hold_of_the_archive_ends_a_release_of_a_list(session: Session, monkey
     archive = a_list(session)
     on_list(archive, "hold")
     monkeypatch.setattr(walk, "PORTION", 3)
-    monkeypatch.setattr(walk, "give_way", lambda: holds.hold_archive(session, ArchiveId(archive.id), "eve"))
+    monkeypatch.setattr(walk, "give_way", lambda _: holds.hold_archive(session, ArchiveId(archive.id), "eve"))
     done = on_list(archive, "release")
     assert (len(done.tasks), done.left) == (3, 4)
     with pytest.raises(Conflict, match="archive papers: is on hold"):
@@ -322,7 +322,7 @@ def test_a_hold_of_the_archive_ends_a_release_of_a_list(session: Session, monkey
 def test_a_cancellation_of_the_run_ends_a_verb_on_its_list(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = a_list(session)
     monkeypatch.setattr(walk, "PORTION", 3)
-    monkeypatch.setattr(walk, "give_way", lambda: control.cancel_run(session, RunId(archive.run_id(2)), "eve"))
+    monkeypatch.setattr(walk, "give_way", lambda _: control.cancel_run(session, RunId(archive.run_id(2)), "eve"))
     done = on_list(archive, "hold")
     assert (len(done.tasks), done.left) == (3, 4)
     assert {archive.state(f"store/{key}@2") for key in "abcdefg"} == {"canceled"}
@@ -331,7 +331,7 @@ def test_a_cancellation_of_the_run_ends_a_verb_on_its_list(session: Session, mon
 def test_items_that_start_before_their_turn_are_not_held(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = a_list(session)
     monkeypatch.setattr(walk, "PORTION", 3)
-    monkeypatch.setattr(walk, "give_way", lambda: archive.claim("fetch/d@2") if not archive.running else None)
+    monkeypatch.setattr(walk, "give_way", lambda _: archive.claim("fetch/d@2") if not archive.running else None)
     # The claim takes all items that the first step has left.
     done = lists.hold(session, RunId(archive.run_id(2)), "fetch", [], "ann", "")
     assert (len(done.tasks), done.refused, done.left) == (3, [], 0)

@@ -664,7 +664,7 @@ def test_skip_of_a_waiting_task_decides_that_it_will_not_run(archive: AnArchive)
 def test_skip_until_waives_many(archive: AnArchive, monkeypatch: pytest.MonkeyPatch, most: int, pauses: int) -> None:
     """At most a limited number in each transaction, so that other work of the archive gets its turn."""
     between: list[None] = []
-    monkeypatch.setattr(control, "give_way", lambda: between.append(None))
+    monkeypatch.setattr(control, "give_way", lambda _: between.append(None))
     for module in ("control", "done"):
         monkeypatch.setattr(f"arkqueue.queue.{module}.MOST_TASKS", most)
     tasks = {"a": "", "b": "depends: [{task: 'PREV:a'}]"}

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import networkx
 
 from arkqueue.model import COMMIT, REPORT
-from arkqueue.names import gate_in_words
+from arkqueue.names import excepted_by
 from arkqueue.plan.edges import EVERYTHING
 from arkqueue.states import State
 from arkqueue.text import shortened, visible
@@ -286,8 +286,7 @@ def _words(node: NodeView, archive: str, of: ListView | None) -> str:
     if node.outside:
         return f"of {node.full_name.rpartition('/')[0].partition('/')[0].removeprefix(archive + '@')} · {state}"
     if node.gate and node.name != COMMIT and node.state is not State.HELD:
-        _, is_except, excepted = gate_in_words(node.name).partition("except ")
-        return f"gate, except {excepted.removesuffix(')')}" if is_except else "gate"
+        return f"gate, except {excepted}" if (excepted := excepted_by(node.name)) else "gate"
     return state
 
 
