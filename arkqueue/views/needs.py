@@ -11,13 +11,14 @@ from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
 from arkqueue.archive_settings import NOT_AS_PROCESSES
-from arkqueue.db.session import Block, Session
+from arkqueue.db.session import Session
 from arkqueue.durations import age_of, in_clock, took
 from arkqueue.lock_names import is_global
 from arkqueue.model import SILENCE, ArchiveId, TaskKind
 from arkqueue.states import State
 from arkqueue.views.archives import UNREADABLE, ArchiveView, PausedLockView, archives, in_short
 from arkqueue.views.attention import (
+    Attention,
     Failure,
     FailuresOfBackfill,
     Hanging,
@@ -194,20 +195,8 @@ def needs_of(
     person themselves. ``is_whole``: True to list up to `MOST_OF_ONE` tasks of each kind.
     """
     known = attention(session, covered, *((MOST_OF_ONE, MOST_OF_ONE) if is_whole else (MOST_NEEDS, MOST_EACH)))
-    failures = [failure.task for one in known.failures for failure in one.shown]
-    lines = last_lines(session, failures)
-    failed = [task.id for task in failures if task.state is State.FAILED]
-    held = {one.task.id for several in known.held for one in several.shown}
-    held |= {task for one in known.together for hold in one.shown for task in hold.firsts}
-    unlike = ("with_removed_scratch", "with_removed_attachments", "lost_once")  # a plain retry does not help them
-    asked: list[Block] = [(block, {"tasks": failed}) for block in unlike if failed]
-    asked += [("not_permitted", {"tasks": failed, "said": NOT_AS_PROCESSES})] if failed else []
-    asked += [("endings_under_way", {"tasks": sorted(held)})] if held else []
-    perhaps, *told = session.rows_of(perhaps_outdated(held), *asked)
-    endings = {row.id: row.verb for row in told.pop()} if held else {}
-    barred = {row.id for row in told.pop()} if failed else set()
-    to_read = {row.id for rows in told for row in rows}
-    late = outdated(session, failed) | outdated_holds(session, [row.id for row in perhaps])
+    lines = last_lines(session, [failure.task for one in known.failures for failure in one.shown])
+    hindered = _hindered(session, known)
     needs = [*map(_paused_lock, known.paused_locks), *(need for one in found for need in _of_archive(one))]
     others = dict.fromkeys(set(bad) - {one.name for one in found}, 1)
 
@@ -237,9 +226,9 @@ def needs_of(
         lambda one: _failure(
             one,
             lines.get(one.task.id, ""),
-            late.get(one.task.id),
-            explains=one.task.id in to_read,
-            is_barred=one.task.id in barred,
+            hindered.late.get(one.task.id),
+            explains=one.task.id in hindered.to_read,
+            is_barred=one.task.id in hindered.barred,
         ),
         ("failure", "failures"),
         UNHANDLED,
@@ -256,18 +245,53 @@ def needs_of(
     add(
         "held",
         known.together,
-        lambda one: _held_together(one, next((late[task] for task in one.firsts if task in late), None)),
+        lambda one: _held_together(one, next(filter(None, map(hindered.late.get, one.firsts)), None)),
         ("hold of many tasks", "holds of many tasks"),
     )
     add(
         "held",
         known.held,
-        lambda one: _held(one, endings.get(one.task.id, ""), late.get(one.task.id)),
+        lambda one: _held(one, hindered.endings.get(one.task.id, ""), hindered.late.get(one.task.id)),
         ("held task", "held tasks"),
     )
     with_failures = {one.archive for one in known.failures if not one.shown}
     unlisted = [Others(name, others[name], UNHANDLED if name in with_failures else "") for name in sorted(others)]
     return Needs(needs, unlisted, known.failed_runs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Hindered:
+    """The tasks, by id, that a plain retry or release does not help. ``late``: the reasons of those that
+    are outdated. ``to_read``: the explanation of these names what helps. ``barred``: the settings of
+    their archives keep them from a start. ``endings``: the verb that has not come to its end.
+    """
+
+    late: dict[int, Late]
+    to_read: set[int]
+    barred: set[int]
+    endings: dict[int, str]
+
+
+def _hindered(session: Session, known: Attention) -> _Hindered:
+    """The hindered tasks among the shown failures and held tasks."""
+    shown = [failure.task for one in known.failures for failure in one.shown]
+    failed = [task.id for task in shown if task.state is State.FAILED]
+    held = {one.task.id for several in known.held for one in several.shown}
+    held |= {task for one in known.together for hold in one.shown for task in hold.firsts}
+    to_explain = ("with_removed_scratch", "with_removed_attachments", "lost_once")
+    asked: dict[str, dict[str, Any]] = {block: {"tasks": failed} for block in to_explain}
+    asked["not_permitted"] = {"tasks": failed, "said": NOT_AS_PROCESSES}
+    asked = asked if failed else {}
+    if held:
+        asked["endings_under_way"] = {"tasks": sorted(held)}
+    perhaps, *answers = session.rows_of(perhaps_outdated(held), *asked.items())
+    found = dict(zip(asked, answers, strict=True))
+    return _Hindered(
+        late=outdated(session, failed) | outdated_holds(session, [row.id for row in perhaps]),
+        to_read={row.id for block in to_explain for row in found.get(block, ())},
+        barred={row.id for row in found.get("not_permitted", ())},
+        endings={row.id: row.verb for row in found.get("endings_under_way", ())},
+    )
 
 
 def faults_of_installation(session: Session, numbers: Any, lease: float) -> list[Fault]:
