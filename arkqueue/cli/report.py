@@ -14,12 +14,11 @@ from arkqueue.text import one_line, visible
 
 if TYPE_CHECKING:
     from arkqueue.cli.client import Client
-    from arkqueue.errors import NotFound
 
 MOST_LINES = 100
+"""The most tasks of a report that are printed; for more, only their number is."""
 MOST_NAMED = 5
 """The most deleted tasks that are named."""
-"""The most tasks of a report that are printed; for more, only their number is."""
 COUNTED = ("completed", "failed", "rejected", "canceled", "skipped", "unsettled", "waived")
 
 
@@ -64,9 +63,8 @@ def report(client: Client, name: str, number: int | None, listed: bool, update: 
                 err=True,
             )
     elif number is None:
-        if not run["reports"]:
-            raise _no_report(run)
-        number = run["reports"][0]["number"]
+        # The server says why a run has no report.
+        number = run["reports"][0]["number"] if run["reports"] else 1
     shown = client.get(f"{reports}/{number}")
     if as_json:
         print_json(shown)
@@ -74,21 +72,6 @@ def report(client: Client, name: str, number: int | None, listed: bool, update: 
     _show(shown)
     if not update:
         _mark(run)
-
-
-def _no_report(run: Any) -> NotFound:
-    from arkqueue.errors import NotFound
-
-    if run["baseline"]:
-        return NotFound(run["full_name"], "has no report: its archive's history begins there")
-    if run["state"] == "deleted":
-        return NotFound(run["full_name"], "was deleted before it had a report", f"arkqueue undelete {run['full_name']}")
-    if run["report"] in ("ready", "running", "deferred", "held"):
-        report = f"{run['full_name']}/REPORT"
-        fault = f"has no report yet, because {report} is {run['report']}"
-        return NotFound(run["full_name"], fault, f"arkqueue explain {report}")
-    remedy = f"arkqueue report {run['full_name']} --update --now"
-    return NotFound(run["full_name"], "has no report yet, as it has not settled", remedy)
 
 
 def _list(run: Any, reports: list[Any]) -> None:

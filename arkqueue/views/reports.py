@@ -181,17 +181,25 @@ def report(session: Session, run: RunId, number: int | None = None) -> Report:
         shown = _shown(moment, run)
         views, own = reports(moment, run, shown), _own(moment, run)
         here = run_name(shown)
-        if not views and shown.deleted_at is not None:
-            raise NotFound(here, "was deleted before it had a report", f"arkqueue undelete {here}")
-        if not views and shown.report_state in UNSETTLED - {State.WAITING}:
-            fault = f"has no report yet, because {here}/{REPORT} is {shown.report_state}"
-            raise NotFound(here, fault, f"arkqueue explain {here}/{REPORT}")
         if not views:
-            raise NotFound(here, "has no report yet", f"arkqueue report {here} --update --now")
+            raise _none_yet(shown, here)
         found = next((view for view in views if number in (None, view.number)), None)
         if found is None:
             raise NotFound(f"report {number} of {here}", "does not exist", f"arkqueue report {here} --list")
         return _whole(moment, shown, found, is_written=not (own.is_unwritten and found is views[0]))
+
+
+def _none_yet(shown: Any, here: str) -> NotFound:
+    """Why a run has no report. ``here``: its name."""
+    if shown.baseline:
+        return NotFound(here, "has no report: its archive's history begins there")
+    if shown.deleted_at is not None:
+        return NotFound(here, "was deleted before it had a report", f"arkqueue undelete {here}")
+    if shown.report_state in UNSETTLED - {State.WAITING}:
+        of_report = f"{here}/{REPORT}"
+        fault = f"has no report yet, because {of_report} is {shown.report_state}"
+        return NotFound(here, fault, f"arkqueue explain {of_report}")
+    return NotFound(here, "has no report yet, as it has not settled", f"arkqueue report {here} --update --now")
 
 
 def _own(session: Session, run: RunId) -> Any:

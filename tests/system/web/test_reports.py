@@ -16,7 +16,7 @@ def test_reports_are_listed_read_and_made(operator: httpx.Client, session: Sessi
     archive.commit({"a": "", "b": "depends: [a]"})
     run = f"/runs/{archive.run_id(2)}"
     assert operator.get(f"{run}/reports").json() == []
-    problem(operator.get(f"{run}/reports/1"), 404, "has no report yet")
+    problem(operator.get(f"{run}/reports/1"), 404, "has no report yet, as it has not settled")
     archive.end("a@2", 1, outputs={"pages": 3})
 
     (own,) = operator.get(f"{run}/reports").json()
