@@ -7,6 +7,7 @@ in line. There is no expectation for these tasks, nor for tasks that wait for th
 - Ready tasks that no task manager has a free slot for.
 - Tasks at a lock, if the end of a holder or of an earlier task in the line is not known.
 - Tasks that are not among the first ones of a long line.
+- Tasks behind a task that runs for longer than usual.
 - Tasks at a lock of the whole installation, if other archives wait for this lock, too.
 
 The wait for a slot of a task that is not ready yet is not included.
@@ -249,6 +250,8 @@ def expected(
         if one is None:
             continue
         found[id] = one
+        if known[id].state == State.RUNNING and one.end <= now:
+            continue  # it is overdue, and nobody knows when it ends
         for target in behind[id]:
             earliest[target] = max(earliest[target], one.end)
             unmet[target].discard(id)

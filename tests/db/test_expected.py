@@ -63,6 +63,21 @@ def test_a_running_task_is_expected_to_end_after_its_usual_time(session: Session
     assert view.ends == view.expected["papers@3/c"].end
 
 
+def test_nothing_is_expected_behind_a_task_that_runs_for_longer_than_usual(
+    session: Session, archive: AnArchive
+) -> None:
+    archive.run("other@3")
+    archive.claim("a@3")
+    archive.sql(
+        "update attempt set started_at = clock_timestamp() - interval '90 s' where task_id = %s", archive.task("a@3")
+    )
+    for task in "bc":
+        assert explain(session, TaskId(archive.task(f"{task}@3"))).expected is None
+    view = run(session, RunId(archive.run_id(3)))
+    assert {name: minutes_from_now(one.end) for name, one in view.expected.items()} == {"papers@3/a": 0.0}
+    assert view.ends is None
+
+
 def test_nothing_is_expected_behind_a_failure_or_a_person(session: Session, archive: AnArchive) -> None:
     archive.fail("a@3")
     archive.commit(TASKS)
