@@ -62,10 +62,6 @@ LONGEST_NAME: Final = 32
 """The most characters of a task's name in a table: its beginning and its end, because names differ
 there.
 """
-LONGEST_KEY: Final = 20
-"""The most characters of an item's key in a sentence."""
-SHORTEST_NAME: Final = 11
-"""The fewest characters of the name of an item's task beside a long key."""
 _CLOCK: Final = re.compile(r"(?<= for )\d+(?::\d\d){1,2}\b")
 _AGE: Final = re.compile(r"[\d,]+ (?:d|h|min) ago|just now")
 _CODE: Final = re.compile("`([^`\n]+)`")
@@ -293,7 +289,7 @@ def environment() -> Environment:
         auto_reload=False,
     )
     made.filters |= {
-        "line": lambda text: one_line(str(text)), "plain": lambda text: visible(str(text)), "coded": coded, "told": told, "ends": ends, "unquoted": unquote, "ago": ago, "until": until, "took": clock, "clocks": clocks, "aged": aged,
+        "line": lambda text: one_line(str(text)), "plain": lambda text: visible(str(text)), "coded": coded, "told": told, "short": short, "unquoted": unquote, "ago": ago, "until": until, "took": clock, "clocks": clocks, "aged": aged,
         "person": person, "sentence": as_sentence, "path": page_path, "dependency": dependency_in_words, "relative": relative, "number": lambda n: f"{n:,}", "shape": shape_of, "run_words": run_words, "run_state": run_state, "run_sentence": run_sentence, "drawn": drawn_state, "marked": marked,
     }  # fmt: skip
     return made
@@ -317,15 +313,12 @@ def told(reason: Reason) -> Markup:
     return Markup(text)
 
 
-def ends(label: str) -> str:
-    """The name of a task in a sentence. For an item, the key is what distinguishes it, so the name is
-    shortened first.
+def short(label: str) -> str:
+    """The name of a task inside its run, without the middle of a long one. An item's key is whole:
+    the keys of a list often begin and end alike.
     """
     name, slash, key = label.partition("/")
-    if not slash:
-        return shortened(label, LONGEST_NAME)
-    key = shortened(key, LONGEST_KEY)
-    return f"{shortened(name, max(SHORTEST_NAME, LONGEST_NAME - 1 - len(key)))}/{key}"
+    return f"{shortened(name, LONGEST_NAME)}{slash}{key}"
 
 
 def in_markup(text: str) -> str:

@@ -12,9 +12,9 @@ from markupsafe import Markup
 from arkqueue.durations import took
 from arkqueue.names import page_path
 from arkqueue.states import State
-from arkqueue.text import one_line, shortened
+from arkqueue.text import one_line
 from arkqueue.views.tasks import TaskView
-from arkqueue.web.pages.answer import LONGEST_NAME, clock, drawn_state, in_markup
+from arkqueue.web.pages.answer import clock, drawn_state, in_markup, short
 
 _WITH_COLON: Final = (State.READY, State.DEFERRED, State.FAILED, State.REJECTED)
 """The states whose reasons are sentences of their own."""
@@ -33,12 +33,10 @@ def rows_of(
 
 def _row(task: TaskView, words: str, within: str, *, is_unhandled: bool) -> str:
     alarm = ' class="alarm"' if is_unhandled else ""
-    name, slash, key = one_line(task.label).partition("/")
-    # The keys of the items of a list often begin and end alike, so each is whole and may wrap.
-    shown = f"{shortened(name, LONGEST_NAME)}{slash}{key}"
+    label = one_line(task.label)
     return (
-        f'<tr class="of-task"><td class="name{" of-item" if slash else ""}"><a href="/{page_path(task.full_name)}"{alarm} title="{in_markup(task.label)}">'
-        f"<b>{in_markup(shown)}</b></a></td>"
+        f'<tr class="of-task"><td class="name{" of-item" if "/" in label else ""}"><a href="/{page_path(task.full_name)}"{alarm} title="{in_markup(task.label)}">'
+        f"<b>{in_markup(short(label))}</b></a></td>"
         f'<td class="cut" title="{in_markup(task.why or "")}">{drawn_state(task.state, reason_of(task, within))}</td>'
         f'<td class="num">{_length(task, words)}</td><td class="soft wide">{in_markup(task.host or "")}</td>'
     )

@@ -299,6 +299,8 @@ def test_a_very_long_branch_stays_in_the_window_and_is_named_in_the_trail(
     page = opened(address, viewport=size)
     for box in boxes(page, ".head :is(summary, h1)"):
         assert 0 <= box["left"] < box["right"] <= size["width"], box
+    (button,), (name,) = boxes(page, ".head summary:has(.of-branch)"), boxes(page, ".of-branch")
+    assert button["height"] >= name["height"] > 30, "the whole name is seen, on several lines"
     page.goto(f"{address}@{archive.numbers[long]}/index")
     page.locator(".trail .branch").click()
     expect(page).to_have_url(re.compile(re.escape(address) + "$"))

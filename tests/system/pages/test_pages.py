@@ -868,6 +868,10 @@ def test_items_of_a_task_with_a_long_name_are_told_apart_by_their_keys(
     assert f"skipped because of {name}/volume-0" in words
     item = said(operator.get("/papers@3/*/volume-0"))
     assert f"{name} failed; 0 of 2 tasks completed." in item
+    key = "the-printed-edition-of-1878-volume-1-of-the-whole-work"
+    archive.commit({name: f"foreach: [{key}, other]"})
+    archive.fail(f"{name}/{key}@4")
+    assert f"4/fetch-all-the-v…-printed-edition/{key} ," in said(operator.get("/papers"))
 
 
 def test_the_box_of_a_list_counts_the_rejected_items_as_failed(operator: httpx.Client, archive: AnArchive) -> None:
