@@ -7,12 +7,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
 from arkqueue.model import ArchiveId, BranchId, Trigger
 from arkqueue.names import COMMIT_RUN, branch_name
@@ -36,7 +37,7 @@ from arkqueue.web.pages.approving import OfGrid, refused_in_grid
 from arkqueue.web.pages.cells import heads_of, menu_of, parts_of
 from arkqueue.web.pages.drawing import MOST_DRAWN, drawn
 from arkqueue.web.pages.feeds import badge, feed
-from arkqueue.web.pages.grid import MOST_CELLS, Row, grid_of
+from arkqueue.web.pages.grid import MOST_CELLS, Row, grid_of, row_of
 from arkqueue.web.pages.series import Line, lines_of, runs_in_lines, stand_ins
 from arkqueue.web.pages.visitor import Visitor
 
@@ -157,7 +158,8 @@ def _branch_shown(
             all_names=asked(request, "gone") == "yes",
             seen=visitor.caller.archives(),
         )
-    newest = _newest_of_commits(shown) if is_newest else None
+        heads = _newest_runs(moment, id, branch, shown if is_newest else None, most)
+        head = _head_row(moment, branch, heads, grid.rows if is_newest and not chosen else (), visitor)
     submissions = for_submissions(session, id, named)
     lines = [Line(None, [row]) for row in grid.rows] if wanted.address else _lines(request, grid.rows, needing)
     return {
@@ -186,9 +188,10 @@ def _branch_shown(
             [row.run.id for row in grid.rows],
             most if len(grid.rows) == len(shown) else len(grid.rows),
         ),
-        "newest": newest,
-        "_newest_words": words_of_newest(grid.rows, newest) if newest else "",
-        "complete": _newest_completed(shown),
+        "newest": head.run if head else None,
+        "_newest_words": words_of_newest(head) if head else "",
+        "_newest_ends": head.ends if head else None,
+        "complete": _newest_completed(heads),
         "faulty": faulty,
         "failures": failures.newest[: MOST_TOLD - (faulty is not None)],
         "failed": failures.count + (faulty is not None),
@@ -264,16 +267,35 @@ def _lines(request: Request, rows: Sequence[Row], needing: Collection[int]) -> l
     return lines_of(rows, needing, set(map(int, opened)), kept)
 
 
-def _newest_of_commits(runs: Sequence[ListedRun]) -> ListedRun | None:
-    return next((run for run in runs if run.trigger is Trigger.COMMIT), None)
+def _newest_runs(
+    session: Session, archive: ArchiveId, branch: BranchId, shown: Sequence[ListedRun] | None, most: int
+) -> Sequence[ListedRun]:
+    """The newest commit runs of a branch, whatever its page shows, the newest first. ``shown``: the
+    newest runs of the branch, if the page shows these.
+    """
+    if shown is None:
+        asked: dict[str, Any] = {"trigger": Trigger.COMMIT, "limit": most, "backfills": False}
+        return runs(session, archives=[archive], branch=branch, **asked).runs
+    return [run for run in shown if run.trigger is Trigger.COMMIT]
 
 
-def words_of_newest(rows: Sequence[Row], newest: ListedRun) -> str:
+def _head_row(
+    session: Session, branch: BranchId, heads: Sequence[ListedRun], rows: Sequence[Row], visitor: Visitor
+) -> Row | None:
+    """The newest commit run of a branch with all of its tasks. ``rows``: the rows of a page that has
+    all columns.
+    """
+    if not heads:
+        return None
+    shown = next((row for row in rows if row.run.id == heads[0].id), None)
+    return shown or row_of(session, branch, heads[0], visitor.caller.archives())
+
+
+def words_of_newest(row: Row) -> str:
     """The state of the newest run as the end of a sentence. A run with held tasks in which
     nothing happens before a release, or before a task of another run, says so.
     """
-    cells = next((row.cells for row in rows if row.run.id == newest.id), [])
-    tasks = [cell.task for cell in cells if cell]
+    newest, tasks = row.run, [cell.task for cell in row.cells if cell]
     goes_on = newest.counts.running or any(task.state in (State.READY, State.DEFERRED) for task in tasks)
     if newest.settled_at is not None or goes_on or not newest.counts.held:
         return run_sentence(newest)
@@ -389,6 +411,7 @@ def _nothing_yet(visitor: Visitor, view: views.ArchiveView) -> dict[str, object]
     return nothing | {
         "newest": None,
         "_newest_words": "",
+        "_newest_ends": None,
         "complete": None,
         "failures": [],
         "failed": 0,

@@ -218,6 +218,15 @@ def grid_of(
         _groups(defined, wanted),
         [_row(run, wanted, known, needs, absent) for run in shown],
         [name for name in names if name not in known.columns and not chosen],
+def row_of(session: Session, branch: BranchId, run: ListedRun, seen: Sequence[ArchiveId] | None) -> Row:
+    """The row of one run with all of its tasks, for a sentence on the run. ``seen``: as in `Around`."""
+    found = cells_of(session, [run], MOST_CELLS)
+    known = _known(session, branch, found, seen)
+    names = list(known.cells[run.id])
+    known.columns = frozenset(names)
+    return _row(run, names, known, (), {})
+
+
         names,
     )
 

@@ -611,6 +611,22 @@ def test_the_header_shows_the_branch_whatever_the_rows_show(operator: httpx.Clie
     assert shown["a"] == (3, "failed")
 
 
+def test_the_sentence_on_the_newest_revision_is_the_same_on_every_page_of_the_branch(
+    operator: httpx.Client, session: Session
+) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "", "b": ""})
+    archive.run("a@2", "b@2")
+    archive.commit({"a": "", "b": "hold: true"}, author="ben")
+    filters = ("state=completed", "author=ann", "task=b", "message=nothing", f"before={archive.run_id(3)}", "columns=b")
+    for state in ("is held", "is processing"):
+        for asked in ("", *filters):
+            words = said(operator.get(f"/papers?{asked}"))
+            assert f"3 {state} ; it was planned" in words, asked
+            assert "Newest complete: 2" in words, asked
+        archive.claim("a@3")
+
+
 def test_the_header_has_the_state_of_a_list_however_long_ago_it_ran(operator: httpx.Client, session: Session) -> None:
     archive = an_archive(session)
     archive.commit({"files": "foreach: [x, y]", "others": "foreach: [x, y]", "a": ""})
