@@ -1400,10 +1400,21 @@ select t.id {part unhandled_here} and t.id = any(%(tasks)s);
 select distinct t.run_id, t.name {part unhandled_here} and t.run_id = any(%(runs)s);
 
 -- name: unhandled_of_branch
--- The newest unhandled failures of a branch by run and name: the first task of each name, the
--- number of its items, and `total`, the number of all unhandled failures of the branch.
-select run_id, name, min(id) as id, count(*)::int as items, (sum(count(*)) over ())::int as total
-from {part unhandled} where branch_id = %(branch)s group by run_id, name order by run_id desc, min(id) limit %(cells)s;
+-- The unhandled failures of a branch by run and name, the newest first: the newest %(most)s ones, and
+-- those of some runs of a page. Each has the first task of its name and the number of its items. If
+-- the branch has any, there is at least one row.
+--
+-- `total`: the number of all unhandled failures of the branch. `is_earlier`: true if a run before
+-- `first`, the first run of the page, has any. `later`: of the runs after its `last` one that have
+-- any, the nearest ones, at most %(width)s and one more.
+with u as materialized (
+    select run_id, name, min(id) as id, count(*)::int as items from {part unhandled} where branch_id = %(branch)s group by run_id, name)
+select run_id, name, id, items, (select sum(items)::int from u) as total,
+       exists (select from u where run_id < %(first)s::bigint) as is_earlier,
+       array(select distinct run_id from u where run_id > %(last)s::bigint order by run_id limit %(width)s + 1) as later
+from (select *, row_number() over (order by run_id desc, id) as place from u) placed
+where place <= greatest(%(most)s, 1) or run_id = any(%(runs)s)
+order by place;
 
 -- name: unhandled_of_other_branches
 -- The number of unhandled failures of each other branch of an archive, the most first.

@@ -30,8 +30,6 @@ MOST_REVISIONS = 1000
 """The number of newest revisions that are searched for workflow files without faults."""
 MOST_RUNNING = 200
 """The most running tasks whose durations are compared."""
-MOST_CELLS = 500
-"""The most pairs of a run and a name whose unhandled failures the grid of a branch marks."""
 MOST_FAILED_RUNS = 101
 """The most runs of one archive that are told to have unhandled failures."""
 MOST_HOLDS = 200
@@ -67,21 +65,33 @@ class Unhandled:
     """The unhandled failures of a branch: failed and rejected tasks. Left out are tasks that a person
     waived, or noted after they failed, that a later revision has completed, and those of backfills.
 
-    ``newest``: the newest ones. ``count``: the number of all. ``cells``: the newest ones, at most
-    `MOST_CELLS`, as the id of the run and the task's name.
+    ``newest``: the newest ones. ``count``: the number of all. ``cells``: those of the runs of a page,
+    as the id of the run and the task's name. ``is_earlier``: True if runs before the page have any.
+    ``later``: the nearest runs after the page that have any, the nearest first.
     """
 
     newest: list[Failure]
     count: int
     cells: set[tuple[int, str]]
+    is_earlier: bool
+    later: Sequence[int]
 
 
-def unhandled_failures(session: Session, archive: ArchiveId, branch: BranchId, most: int) -> Unhandled:
-    """The unhandled failures of a branch of an archive. ``most``: the most of ``newest``."""
-    rows = session.rows("unhandled_of_branch", archives=[archive], branch=branch, cells=MOST_CELLS)
+def unhandled_failures(
+    session: Session, archive: ArchiveId, branch: BranchId, most: int, runs: Collection[int] = (), width: int = 0
+) -> Unhandled:
+    """The unhandled failures of a branch of an archive. ``most``: the most of ``newest``. ``runs``: the
+    runs of a page; ``later`` has one run more than ``width``, if there are so many.
+    """
+    shown = set(runs)
+    page: dict[str, Any] = {"runs": [*shown], "first": min(shown, default=None), "last": max(shown, default=None)}
+    rows = session.rows("unhandled_of_branch", archives=[archive], branch=branch, most=most, width=width, **page)
+    if not rows:
+        return Unhandled([], 0, set(), is_earlier=False, later=[])
     items = {row.id: row.items for row in rows[:most]}
     newest = [Failure(task, items[task.id]) for task in tasks_by_id(session, list(items))]
-    return Unhandled(newest, rows[0].total if rows else 0, {(row.run_id, row.name) for row in rows})
+    cells = {(row.run_id, row.name) for row in rows if row.run_id in shown}
+    return Unhandled(newest, rows[0].total, cells, rows[0].is_earlier, rows[0].later)
 
 
 def unhandled_among(session: Session, tasks: Iterable[TaskView]) -> set[int]:

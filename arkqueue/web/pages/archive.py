@@ -4,7 +4,7 @@ the newest workflow files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Final
@@ -140,11 +140,11 @@ def _branch_shown(
     session, id, name = visitor.caller.session, ArchiveId(view.id), view.name
     present = [b for b in view.branches if not b.deleted]
     wanted, before = filter_of(request), request.query_params.get("before", "")
-    failures, faulty = unhandled_failures(session, id, branch, MOST_TOLD), faulty_at_head(session, branch)
+    faulty = faulty_at_head(session, branch)
     chosen = [name for text in request.query_params.getlist("columns") for name in text.split(",") if name]
     defined = newest_definition(session, branch)
     most = _most_rows(len(chosen or defined))
-    page, needing = _page(visitor, id, branch, wanted, before, failures, faulty, most)
+    page, failures, needing = _page(visitor, id, branch, wanted, before, faulty, most)
     shown, is_newest = page.runs, not (wanted.address or before)
     with session.snapshot() as moment:  # so that the numbers of a list and its state agree
         grid = grid_of(
@@ -223,20 +223,24 @@ def _page(
     branch: BranchId,
     wanted: Filter,
     before: str,
-    failures: Unhandled,
     faulty: RunView | None,
     most: int,
-) -> tuple[RunPage, set[int]]:
-    """The runs of a page, and the ids of those that keep a row of their own. ``before``: the id of
-    a run, from the address. ``most``: the most rows.
+) -> tuple[RunPage, Unhandled, set[int]]:
+    """The runs of a page, the unhandled failures of the branch, and the ids of the runs that keep a row
+    of their own. ``before``: the id of a run, from the address. ``most``: the most rows.
+
+    A page without a filter has as many lines as there is room for. One line may stand for many runs.
     """
-    known = faulty.id if faulty else None
+    known, runs, next = faulty.id if faulty else None, list[ListedRun](), None
     at = int(before) if before.isdecimal() and len(before) < 19 else None
-    page = _runs(visitor, id, branch, wanted, at, known, most)
-    needing = {run for run, _ in failures.cells} | {run.id for run in page.runs[:1] if not before}
-    if not wanted.address:
-        page = _filled(page, needing, most, lambda before: _runs(visitor, id, branch, wanted, before, known, most))
-    return page, needing
+    while True:
+        page = _runs(visitor, id, branch, wanted, next or at, known, most)
+        runs, next = runs + page.runs, page.next
+        failures = unhandled_failures(visitor.caller.session, id, branch, MOST_TOLD, [run.id for run in runs], most)
+        needing = {run for run, _ in failures.cells} | {run.id for run in runs[:1] if not before}
+        is_full = len(runs) >= MOST_RUNS or len(runs_in_lines(runs, needing)) >= most
+        if next is None or wanted.address or is_full:
+            return RunPage(runs=runs, next=next), failures, needing
 
 
 def _most_rows(width: int) -> int:
@@ -248,15 +252,15 @@ def _most_rows(width: int) -> int:
 
 def _further(request: Request, failures: Unhandled, shown: Sequence[int], most: int) -> dict[str, str]:
     """The queries of the addresses of ``earlier`` and ``later`` runs with failures that nobody has
-    handled, if there are any. ``most``: the most rows of a page.
+    handled, if there are any. ``shown``: the rows of the page, which may have had no room for the
+    last runs; ``most``: the most rows of a page.
     """
-    first, last = max(shown, default=0), min(shown, default=0)
-    later = sorted({run for run, _ in failures.cells if run > first}) if shown else []
     found = {}
-    if any(run < last for run, _ in failures.cells):
-        found["earlier"] = address_with(request, state=UNHANDLED, before=str(last))
-    if later:
-        found["later"] = address_with(request, state=UNHANDLED, before=str(later[most]) if len(later) > most else "")
+    if shown and (failures.is_earlier or any(run < shown[-1] for run, _ in failures.cells)):
+        found["earlier"] = address_with(request, state=UNHANDLED, before=str(shown[-1]))
+    if failures.later:
+        after = failures.later[most] if len(failures.later) > most else ""
+        found["later"] = address_with(request, state=UNHANDLED, before=str(after))
     return found
 
 
@@ -313,15 +317,6 @@ def _newest_completed(runs: Sequence[ListedRun]) -> ListedRun | None:
     """The newest completed commit run, other than a baseline, which ran nothing."""
     completed = (run for run in runs if run.state is RunState.COMPLETED and run.run == COMMIT_RUN)
     return next((run for run in completed if not run.baseline), None)
-
-
-def _filled(page: RunPage, needing: Collection[int], most: int, following: Callable[[int], RunPage]) -> RunPage:
-    """A page with as many lines as it has room for, at most ``most``. ``following``: reads the runs before a run."""
-    runs, next = list(page.runs), page.next
-    while next is not None and len(runs) < MOST_RUNS and len(runs_in_lines(runs, needing)) < most:
-        page = following(next)
-        runs, next = runs + page.runs, page.next
-    return RunPage(runs=runs, next=next)
 
 
 def _rare(visitor: Visitor, view: views.ArchiveView, failures: int) -> list[tuple[str, str]]:

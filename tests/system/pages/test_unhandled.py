@@ -4,15 +4,16 @@ the title of the tab and on the overview. The keys `j` and `k` go to these failu
 
 from __future__ import annotations
 
+import html
 import re
 
 import httpx
 import pytest
 
 from arkqueue.db.session import Session
-from arkqueue.model import RunId
-from arkqueue.queue import control, deletion
-from tests.builders import AnArchive, an_archive, faulty
+from arkqueue.model import End, Outcome, RunId
+from arkqueue.queue import control, deletion, finish
+from tests.builders import PROCESS, AnArchive, an_archive, faulty
 from tests.db.test_backfills import an_old_archive, fill, plan_all
 
 ALARM = re.compile(r'<a (?=[^>]*class="[^"]*\balarm\b)[^>]*href="/([^"]*)"')
@@ -83,6 +84,27 @@ def test_a_long_run_leads_to_its_first_unhandled_failure(operator: httpx.Client,
     assert "<u>Look at t21</u>" in operator.get("/papers@2").text
     note(archive, "t21@2", 2)
     assert "<u>Look at t17</u>" in operator.get("/papers@2").text
+
+
+def test_every_failure_has_a_mark_however_many_there_are(
+    operator: httpx.Client, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("arkqueue.web.pages.archive.ROWS", 5)
+    archive = an_archive(session)
+    for _ in range(11):
+        archive.commit({f"t{number}": "" for number in range(50)})
+    claims = archive.claim_some(550)
+    finish.finish(session, PROCESS, [Outcome(one.attempt, End.EXITED, 1) for one in claims])
+    address, marked = "/papers", set[str]()
+    for _ in range(3):
+        page = operator.get(address).text
+        assert "<title>(550) papers" in page
+        marked |= alarms(operator, address)
+        further = re.search('data-earlier="([^"]*)"', page)
+        address = html.unescape(further[1]) if further else ""
+    assert (len(marked), address) == (550, "")
+    (back,) = re.findall('data-later="([^"]*)"', page)
+    assert len(alarms(operator, html.unescape(back))) == 250
 
 
 def test_a_fault_of_a_workflow_file_is_handled_by_the_commit_that_fixes_it(
