@@ -18,9 +18,6 @@ from arkqueue.errors import Conflict
 USUAL_TIER = 5
 """The tier of an archive whose tier nobody has set."""
 
-NOT_AS_PROCESSES = "its tasks may not run as processes"
-"""The fault of a task without an image in an archive that may run only containers."""
-
 
 @dataclass(frozen=True, slots=True)
 class ArchiveSettings:

@@ -10,6 +10,7 @@ ArkqueueError                a message for a person: the thing, the fault and th
 ├── Invalid                  a malformed request, name or value (HTTP 422)
 │   └── InvalidPayload       a submitted payload, with all its faults at once
 ├── Forbidden                a token, an archive or a host does not allow it (HTTP 403)
+│   └── NotPermitted         the settings of an archive do not permit what its task asks for
 ├── TooLarge                 one revision has more tasks than one transaction can store in its time
 ├── DatabaseUnavailable      PostgreSQL does not answer; the caller tries again
 │   └── Busy                 others have the lock or connection that is needed, and too many wait for it
@@ -111,6 +112,12 @@ class InvalidPayload(Invalid):
 class Forbidden(ArkqueueError):
     """A token lacks the scope or the archive that an action needs; or a task asks for something that
     its archive or its host does not allow.
+    """
+
+
+class NotPermitted(Forbidden):
+    """A task asks for something that the settings of its archive do not permit. Only other settings
+    let it start.
     """
 
 

@@ -668,6 +668,10 @@ class End(StrEnum):
     """
     NOT_STARTED = "not-started"
     """The workspace could not be made, or the program could not be started; ``message`` says why."""
+    NOT_PERMITTED = "not-permitted"
+    """The settings of its archive do not permit what it asks for: it cannot start until a person has
+    changed them. ``message`` says which.
+    """
     UNREACHABLE = "unreachable"
     """Its repository could not be read. That is not the task's fault: it is tried again later (design
     2).

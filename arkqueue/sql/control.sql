@@ -197,13 +197,30 @@ select t.id from task t join definition d on d.id = t.definition_id
 where t.id = any(%(tasks)s) and {part lost_once}
 order by t.id;
 
--- name: not_permitted
--- The tasks, among some, that could not start because they name no image and their archive permits no
--- processes. An archive whose settings permit them by now is left out. `said`: the fault.
-select t.id from task t join attempt at on at.id = t.attempt_id join archive a on a.id = t.archive_id
-where t.id = any(%(tasks)s::bigint[]) and at."end" = 'not-started' and strpos(at.message, %(said)s) > 0
-  and coalesce(a.settings->'process' = 'false', true) and a.settings->>'image' is null
+-- name: gone_among
+-- The tasks, among some, that nothing will run any more: see `gone` in views/outdated.py.
+select t.id from task t join run on run.id = t.run_id join revision r on r.id = run.revision_id join branch b on b.id = t.branch_id join archive a on a.id = t.archive_id
+where t.id = any(%(tasks)s::bigint[])
+  and (run.deleted_at is not null or t.deleted or a.removed_at is not null or r.dropped_at is not null or b.deleted_at is not null)
 order by t.id;
+
+-- name: not_permitted
+-- The tasks, among some, that could not start because the settings of their archive do not permit
+-- what they ask for. Left out are tasks that may start by now: a setting that decides this was
+-- changed since then. For a task without an image in an archive without one, the default image of the
+-- task manager decides, too, and a task manager that started later may have one.
+with refused as (
+    select t.id, t.archive_id, at.ended_at, coalesce(d.body->>'image', a.settings->>'image') is null as is_without_image
+    from task t join attempt at on at.id = t.attempt_id join archive a on a.id = t.archive_id join definition d on d.id = t.definition_id
+    where t.id = any(%(tasks)s::bigint[]) and at."end" = 'not-permitted'
+), changed as (
+    select archive_id, (select d.at from deed d where d.archive_id = own.archive_id and d.verb = 'set' and d.note ~ '(^|; )(process|image|images|users|networks): ' order by d.id desc limit 1) as at
+    from (select distinct archive_id from refused) own
+)
+select r.id from refused r join changed c on c.archive_id = r.archive_id
+where (c.at is null or c.at < r.ended_at)
+  and not (r.is_without_image and exists (select from task_manager m where m.stopped_at is null and m.started_at > r.ended_at))
+order by r.id;
 
 -- name: redo
 -- Set ended or deferred tasks back to waiting, with new counters (design 5.30).

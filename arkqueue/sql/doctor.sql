@@ -130,7 +130,7 @@ from task t left join attempt a on a.id = t.attempt_id
 cross join lateral (select case t.state when 'rejected' then 'rejected its input' else t.state::text end as did) w
 where t.program and t.state in ('completed', 'failed', 'rejected') and not (t.state = 'failed' and t.fault is not null) and (a.id is null or a."end" is not null)
   and t.state is distinct from case when a."end" = 'exited' then case a.exit_code when 0 then 'completed' when 65 then 'rejected' else 'failed' end
-                                    when a."end" in ('timed-out', 'not-started', 'lost') then 'failed' end::task_state
+                                    when a."end" in ('timed-out', 'not-started', 'not-permitted', 'lost') then 'failed' end::task_state
   and t.run_id <> all(array(select run_id from purging)) and (%(archive)s::bigint is null or t.archive_id = %(archive)s) limit %(most)s;
 
 -- name: doctor_polls

@@ -519,6 +519,12 @@ select t.run_id, t.name, count(*)::int as items, count(*) filter (where t.state 
 from task t where t.run_id = any(%(runs)s) and t.kind = 'ordinary' and not t.deleted
 group by t.run_id, t.name order by t.run_id desc, min(t.position);
 
+-- name: failures_of_runs
+-- The first failures of each of some runs that nobody waived, at most `most` of each.
+select f.* from unnest(%(runs)s::bigint[]) of(id) cross join lateral (
+    select t.id, t.run_id, t.kind, t.state, t.waived from task t
+    where t.run_id = of.id and t.state in ('failed', 'rejected') and not t.waived order by t.position, t.id limit %(most)s) f;
+
 -- name: open_or_failed_of_run
 -- If tasks of a run may be guarded, the tasks of the run on which persons act: the unsettled ones,
 -- and the failures that nobody waived; at most `limit`.

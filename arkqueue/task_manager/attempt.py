@@ -30,6 +30,7 @@ from arkqueue.errors import (
     Elsewhere,
     EngineFault,
     HostFault,
+    NotPermitted,
     Withheld,
 )
 from arkqueue.executor import Ended, Running
@@ -42,8 +43,8 @@ from arkqueue.task_manager.task_files import full_name
 
 log = logging.getLogger("arkqueue")
 
-TRIED_AGAIN = {ArchiveUnreachable: End.UNREACHABLE, Withheld: End.WITHHELD}
-"""The ends of attempts that did not start for a reason that may pass."""
+UNSTARTED = {ArchiveUnreachable: End.UNREACHABLE, Withheld: End.WITHHELD, NotPermitted: End.NOT_PERMITTED}
+"""The ends of attempts that an error kept from their start. For other errors: `End.NOT_STARTED`."""
 LONGEST = 1e9
 """The most seconds that a thread waits for a program; threads cannot wait much longer."""
 
@@ -247,7 +248,7 @@ def perform(attempt: Attempt, means: Means) -> Outcome | None:
         # Also in the server's log: people may not read the task's log for hours, and the cause is
         # often on this host.
         log.warning("%s was not started: %s", attempt, " ".join(message.split()))
-        end = next((end for kind, end in TRIED_AGAIN.items() if isinstance(error, kind)), End.NOT_STARTED)
+        end = next((end for kind, end in UNSTARTED.items() if isinstance(error, kind)), End.NOT_STARTED)
         return _told(attempt, Outcome(attempt.id, end, message=message))
     except Exception as error:
         log.exception("%s failed inside arkqueue", attempt)
@@ -337,6 +338,6 @@ def _with_outputs(attempt: Attempt, outcome: Outcome, means: Means) -> Outcome:
 
 def _told(attempt: Attempt, outcome: Outcome) -> Outcome:
     """Note in the log of an attempt how it ended. Returns the outcome."""
-    is_begun = outcome.end not in (End.NOT_STARTED, *TRIED_AGAIN.values())
+    is_begun = outcome.end not in (End.NOT_STARTED, *UNSTARTED.values())
     attempt.log.note(("" if is_begun else "not started: ") + outcome.message)
     return outcome

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from arkqueue.archive_settings import NOT_AS_PROCESSES, ArchiveSettings
+from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.config import Configuration, Docker, PersistentMount
-from arkqueue.errors import Forbidden
+from arkqueue.errors import Forbidden, NotPermitted
 from arkqueue.executor import ATTEMPT_LABEL, TASK_ID_LABEL, TASK_LABEL, Container, Mount
 from arkqueue.model import AttemptId, MountUse, Resources, TaskDefinition, TaskId
 from arkqueue.plan import matches
@@ -105,9 +105,9 @@ def working_folder(definition: TaskDefinition, tree: Path) -> Path:
 
 def _check_process(definition: TaskDefinition, settings: ArchiveSettings, archive: str) -> None:
     if not settings.process:
-        raise Forbidden(
+        raise NotPermitted(
             f"archive {archive}",
-            f"{NOT_AS_PROCESSES} on a task manager's host, and this task names no image",
+            "its tasks may not run as processes on a task manager's host, and this task names no image",
             f"Name an image in the task, or one for all tasks: arkqueue archive set {archive} --image IMAGE; "
             f"or allow processes: arkqueue archive set {archive} --executor process",
         )
@@ -120,7 +120,7 @@ def _check_process(definition: TaskDefinition, settings: ArchiveSettings, archiv
     }
     if words := [word for word, given in asked.items() if given]:
         # Without them, the task would have more rights than its author intended, or lose its files.
-        raise Forbidden(
+        raise NotPermitted(
             f"task {definition.name}",
             f"it asks for {_listed(words)}, which only a container has, and it names no image",
             f"Name an image in the task, or one for all tasks: arkqueue archive set {archive} --image IMAGE; or remove {_listed(words)}",
@@ -146,7 +146,7 @@ def _check_user(user: str | None, settings: ArchiveSettings, archive: str) -> No
     if not settings.users:
         return
     if user is None:
-        raise Forbidden(
+        raise NotPermitted(
             f"archive {archive}",
             f"its tasks may only run as {_listed(settings.users)}, and this task names no user",
             "Name one in the task (user: …), or in the defaults of its workflow file",
@@ -267,12 +267,12 @@ def _size(size: int) -> str:
 
 def _not_allowed(
     archive: str, what: str, option: str, allowed: Sequence[str], asked: str, also: Sequence[str] = ()
-) -> Forbidden:
+) -> NotPermitted:
     """The error for something that an archive may not use. Its remedy repeats the globs that are
     set, because a new value of the option replaces all of them.
     """
     options = " ".join(f"{option} {shlex.quote(glob)}" for glob in (*allowed, asked))
-    return Forbidden(
+    return NotPermitted(
         f"archive {archive}",
         f"its tasks may not use {what}, only {_listed((*allowed, *also))}",
         f"Correct the task, or allow it: arkqueue archive set {archive} {options}",

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any
 
-from arkqueue.archive_settings import NOT_AS_PROCESSES
 from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
 from arkqueue.model import SILENCE, ArchiveId, End, RunId, TaskId, TaskKind, Trigger
@@ -101,6 +100,7 @@ from arkqueue.views.reasons import (
     superseding,
     why_forced,
 )
+from arkqueue.views.remedies import are_not_permitted
 from arkqueue.views.tasks import how_it_ended
 from arkqueue.workflow import EMPTY, from_json
 
@@ -445,9 +445,7 @@ class _Task:
         if from_first:
             helps = [from_first if command.startswith(again) else command for command in helps]
         without_attachments = self.session.rows("with_removed_attachments", tasks=[row.id])
-        is_barred = row.end == End.NOT_STARTED and bool(
-            self.session.rows("not_permitted", tasks=[row.id], said=NOT_AS_PROCESSES)
-        )
+        is_barred = row.end == End.NOT_PERMITTED and bool(are_not_permitted(self.session, [row.id]))
         if without_attachments or is_barred:
             helps = [command for command in helps if not command.startswith("arkqueue retry ")]
         commands = [f"arkqueue logs {name}", *helps]

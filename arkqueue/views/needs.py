@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
-from arkqueue.archive_settings import NOT_AS_PROCESSES
-from arkqueue.db.session import Session
+from arkqueue.db.session import Block, Session
 from arkqueue.durations import age_of, in_clock, took
 from arkqueue.lock_names import is_global
-from arkqueue.model import SILENCE, ArchiveId, TaskKind
+from arkqueue.model import SILENCE, ArchiveId
 from arkqueue.states import State
 from arkqueue.views.archives import UNREADABLE, ArchiveView, PausedLockView, archives, in_short
 from arkqueue.views.attention import (
@@ -31,8 +30,9 @@ from arkqueue.views.attention import (
     last_lines,
 )
 from arkqueue.views.installation import About, TaskManagerView, measure, task_managers, told_faults
-from arkqueue.views.outdated import SKIP_OUTDATED, Late, outdated, outdated_holds, perhaps_outdated
+from arkqueue.views.outdated import SKIP_OUTDATED, Late, outdated_holds, perhaps_outdated
 from arkqueue.views.reasons import retry_from_command
+from arkqueue.views.remedies import RETRY, SETTINGS, WAIVE, Remedy, failures, questions, remedies_of
 from arkqueue.views.runs import RunView
 
 MOST_NEEDS: Final = 30
@@ -53,8 +53,6 @@ ASSUME_GONE: Final = "assume-gone"
 """The verb for a running task whose task manager is silent, if its machine is off."""
 RESUME_LOCK: Final = "resume --lock"
 """The verb that helps a paused lock."""
-SETTINGS: Final = "archive set"
-"""The verb for a task that the settings of its archive keep from a start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +194,7 @@ def needs_of(
     """
     known = attention(session, covered, *((MOST_OF_ONE, MOST_OF_ONE) if is_whole else (MOST_NEEDS, MOST_EACH)))
     lines = last_lines(session, [failure.task for one in known.failures for failure in one.shown])
-    hindered = _hindered(session, known)
+    helps, hindered = _helps_and_hindered(session, known)
     needs = [*map(_paused_lock, known.paused_locks), *(need for one in found for need in _of_archive(one))]
     others = dict.fromkeys(set(bad) - {one.name for one in found}, 1)
 
@@ -226,9 +224,7 @@ def needs_of(
         lambda one: _failure(
             one,
             lines.get(one.task.id, ""),
-            hindered.late.get(one.task.id),
-            explains=one.task.id in hindered.to_read,
-            is_barred=one.task.id in hindered.barred,
+            helps.get(one.task.id, Remedy(RETRY)),
         ),
         ("failure", "failures"),
         UNHANDLED,
@@ -261,37 +257,23 @@ def needs_of(
 
 @dataclass(frozen=True, slots=True)
 class _Hindered:
-    """The tasks, by id, that a plain retry or release does not help. ``late``: the reasons of those that
-    are outdated. ``to_read``: the explanation of these names what helps. ``barred``: the settings of
-    their archives keep them from a start. ``endings``: the verb that has not come to its end.
+    """The held tasks, by id, that a plain release does not help. ``late``: the reasons of those that
+    are outdated. ``endings``: the verb that has not come to its end.
     """
 
     late: dict[int, Late]
-    to_read: set[int]
-    barred: set[int]
     endings: dict[int, str]
 
 
-def _hindered(session: Session, known: Attention) -> _Hindered:
-    """The hindered tasks among the shown failures and held tasks."""
-    shown = [failure.task for one in known.failures for failure in one.shown]
-    failed = [task.id for task in shown if task.state is State.FAILED]
+def _helps_and_hindered(session: Session, known: Attention) -> tuple[dict[int, Remedy], _Hindered]:
+    """The remedies of the shown failures, and the hindered tasks among the shown held ones."""
+    bad = failures(failure.task for one in known.failures for failure in one.shown)
     held = {one.task.id for several in known.held for one in several.shown}
     held |= {task for one in known.together for hold in one.shown for task in hold.firsts}
-    to_explain = ("with_removed_scratch", "with_removed_attachments", "lost_once")
-    asked: dict[str, dict[str, Any]] = {block: {"tasks": failed} for block in to_explain}
-    asked["not_permitted"] = {"tasks": failed, "said": NOT_AS_PROCESSES}
-    asked = asked if failed else {}
-    if held:
-        asked["endings_under_way"] = {"tasks": sorted(held)}
-    perhaps, *answers = session.rows_of(perhaps_outdated(held), *asked.items())
-    found = dict(zip(asked, answers, strict=True))
-    return _Hindered(
-        late=outdated(session, failed) | outdated_holds(session, [row.id for row in perhaps]),
-        to_read={row.id for block in to_explain for row in found.get(block, ())},
-        barred={row.id for row in found.get("not_permitted", ())},
-        endings={row.id: row.verb for row in found.get("endings_under_way", ())},
-    )
+    ending: Block = "endings_under_way", {"tasks": sorted(held)}
+    perhaps, endings, *answers = session.rows_of(perhaps_outdated(held), ending, *questions(bad))
+    late = outdated_holds(session, [row.id for row in perhaps])
+    return remedies_of(session, bad, answers), _Hindered(late, {row.id: row.verb for row in endings})
 
 
 def faults_of_installation(session: Session, numbers: Any, lease: float) -> list[Fault]:
@@ -357,31 +339,24 @@ def _faulty(run: RunView) -> Need:
     return Need("failed", run.full_name, text, command=f"arkqueue show {shlex.quote(run.full_name)}")
 
 
-def _failure(one: Failure, line: str, late: Late | None, *, explains: bool, is_barred: bool) -> Need:
-    """A failure with its remedy. ``late``: why a retry without --force would be refused; None: it
-    would not. Nothing will run a task that is gone, so only a waiver helps it. ``explains``: True if a plain retry would be refused for a
-    reason that `explain` gives with the remedy: its scratch folder was removed, or its lost command
-    may have done its work. ``is_barred``: True if the settings of the archive still keep the task
-    from a start.
-    """
+def _failure(one: Failure, line: str, remedy: Remedy) -> Need:
+    """A failure with its remedy. ``line``: the last line of its log."""
     task, name = one.task, one.name
     text = (task.why or str(task.state)) + (f": {line}" if line else "")
     if one.items > 1:
         how = "failed" if task.state is State.FAILED else "were rejected"
         text = f"{one.items:,} items {how}, the first {task.item}: {text}"
-    is_gone = late is not None and late.is_gone
-    if task.kind == TaskKind.REPORT or (explains and not is_gone):
+    if not remedy.verb:
         return Need("failed", name, text, command=f"arkqueue explain {shlex.quote(name)}", count=one.items)
-    text += _because(late)
-    if is_barred and not is_gone:  # A retry would fail in the same way. The text names the settings.
+    text += _because(remedy.late)
+    if remedy.verb == SETTINGS:  # The text names the settings.
         command = f"arkqueue explain {shlex.quote(name)}"
         return Need("failed", name, text, SETTINGS, command=command, count=one.items)
-    if task.state is State.REJECTED or is_gone:  # a retry is refused
-        if one.items > 1:
-            command = f"arkqueue skip {shlex.quote(name)} --state {task.state}"
-            return Need("failed", name, text, command=command, count=one.items)
-        return _need("failed", name, text, "skip", tasks=[task.id])
-    return replace(_need("failed", name, text, "retry", force=late is not None, tasks=[task.id]), count=one.items)
+    if remedy.verb == WAIVE and one.items > 1:
+        command = f"arkqueue skip {shlex.quote(name)} --state {task.state}"
+        return Need("failed", name, text, command=command, count=one.items)
+    need = _need("failed", name, text, remedy.verb, force=remedy.force, tasks=[task.id])
+    return replace(need, count=one.items)
 
 
 def _because(late: Late | None) -> str:

@@ -528,6 +528,7 @@ def how_it_ended(row: Any) -> str:
         "exited": exited,
         "timed-out": "timed out",
         "not-started": "could not be started",
+        "not-permitted": "could not be started",
         "unreachable": "its repository could not be read",
         "withheld": "its host does not start it",
     }

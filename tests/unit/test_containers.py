@@ -9,7 +9,7 @@ import pytest
 
 from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.config import Configuration
-from arkqueue.errors import Forbidden
+from arkqueue.errors import Forbidden, NotPermitted
 from arkqueue.executor import Container, Mount
 from arkqueue.model import AttemptId, Pull, Resources, TaskDefinition, TaskId
 from arkqueue.task_manager.containers import WORKSPACE, Identity, check_account, container_for, working_folder
@@ -65,6 +65,8 @@ def refused(
     with pytest.raises(Forbidden) as caught:
         container_for(a_task(fields), settings, archive, configuration, IDENTITY)
     assert caught.value.remedy
+    is_of_settings = not caught.value.thing.startswith(("mount ", "resources."))
+    assert isinstance(caught.value, NotPermitted) == is_of_settings, "the host's configuration is no setting"
     return str(caught.value)
 
 

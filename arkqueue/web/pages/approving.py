@@ -143,7 +143,7 @@ def refused_deletion(
 
 @dataclass(frozen=True, slots=True)
 class OfGrid:
-    """The refused buttons of a grid. ``cells``: the tasks whose retry is refused. ``runs``: the runs
+    """The refused buttons of a grid. ``cells``: the tasks whose remedy is refused. ``runs``: the runs
     whose release is refused. ``archive``: the verbs that are refused for the whole archive.
     ``held``: the number of held tasks of the archive whose release is refused, if they were judged.
     """
@@ -171,7 +171,7 @@ def refused_in_grid(visitor: Visitor, archive: ArchiveView, rows: Sequence[Row])
     settings, session = archive.settings, visitor.caller.session
     if not (settings.require_approval or settings.workflow_authors) or not visitor.may_act:
         return OfGrid()
-    cells = [cell.task.id for row in rows for cell in row.cells if cell is not None and cell.retry]
+    cells = [cell.task.id for row in rows for cell in row.cells if cell is not None and cell.has_button]
     runs = [row.run.id for row in rows if row.waits_for_release]
     held, of_archive = session.rows_of(
         ("held_to_judge", {"archive": archive.id, "runs": runs, "limit": MOST_JUDGED}),

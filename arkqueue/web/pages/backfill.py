@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from arkqueue.views import backfills
+from arkqueue.views.remedies import runs_that_need_settings
 from arkqueue.web.pages.answer import Shown
 from arkqueue.web.pages.approving import refused_on_backfill
 from arkqueue.web.pages.visitor import Visitor
@@ -15,5 +16,10 @@ def backfill(visitor: Visitor, archive: str, number: int) -> Shown:
     fill = backfills.backfill(caller.session, id)
     refused = refused_on_backfill(visitor, id, is_planned=fill.is_planned)
     return Shown(
-        "backfill.html", {"fill": backfills.in_public(fill) if visitor.is_anybody else fill, "_refused": refused}
+        "backfill.html",
+        {
+            "fill": backfills.in_public(fill) if visitor.is_anybody else fill,
+            "_refused": refused,
+            "_need_settings": runs_that_need_settings(caller.session, [run.id for run in fill.failed]),
+        },
     )

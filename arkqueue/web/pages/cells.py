@@ -50,7 +50,7 @@ def parts_of(
     """
     plain: list[str] = []
     for cell, absence, why in zip(cells, absent, never, strict=True):
-        if cell is not None and cell.retry:
+        if cell is not None and cell.has_button:
             yield None, Markup("".join(plain))
             yield cell, link_of(cell, stand_ins)
             plain = []

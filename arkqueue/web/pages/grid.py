@@ -19,7 +19,7 @@ from arkqueue.model import ArchiveId, BranchId, Trigger
 from arkqueue.states import SETTLED, RunState, State
 from arkqueue.views.attention import Defined, NoteView, completed_places, last_lines, notes_of
 from arkqueue.views.expected import Expected, Wait, expected, limits_of, usual_durations
-from arkqueue.views.outdated import Late, outdated
+from arkqueue.views.remedies import MOST_LATE, WAIVE, Remedy, remedies
 from arkqueue.views.runs import ListedRun
 from arkqueue.views.tasks import Behind, Cells, CellView, TaskView, cells_of, highest_tasks, urgency
 from arkqueue.views.waits import alone
@@ -27,10 +27,6 @@ from arkqueue.workflow import EMPTY
 
 MOST_CELLS: Final = 900
 """The most cells of a page. With many columns, the page has fewer rows."""
-MOST_LATE: Final = 20
-"""The most failed tasks, the newest first, for which the page finds out whether later revisions
-have continued.
-"""
 MOST_LINES: Final = 100
 """The most failures of a page whose last line of output is shown."""
 GONE: Final = "gone"
@@ -92,8 +88,8 @@ class Group:
 
 @dataclass(slots=True)  # not frozen, as TaskView
 class Cell:
-    """A task of a row, or the items of a list. ``words``: a few words beside its shape. ``retry``:
-    a retry helps, for a list a retry of its failed items. ``says``: one sentence on it.
+    """A task of a row, or the items of a list. ``words``: a few words beside its shape. ``remedy``:
+    what helps, if it has failed; of a list, what helps its failed items. ``says``: one sentence on it.
 
     ``edges``: the ids of the tasks that it waited for (``d12``) and that it superseded (``x12``),
     as far as these have cells. ``needs``: it is a failure that nobody has handled. ``note``: a
@@ -103,16 +99,19 @@ class Cell:
 
     task: TaskView
     words: str
-    retry: bool
+    remedy: Remedy | None
     says: str
     edges: str
     needs: bool
     note: NoteView | None
     progress: float | None
-    force: bool = False
-    """A plain retry would be refused, because later revisions have continued: the button first
-    shows what a forced retry does.
-    """
+
+    @property
+    def has_button(self) -> bool:
+        """True if a button beside it helps. Rejected items of a list have none: their list is on the
+        page of the run.
+        """
+        return self.remedy is not None and self.remedy.verb not in ("", WAIVE if self.task.item else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +157,7 @@ class _Known:
     """The facts for the sentences. ``cells``: the cells of each run by their names. ``tasks``: the
     tasks for which the cells stand, by their ids. ``sources``: the dependencies of each task, and
     whether they are met. ``alone``: the reasons of tasks that wait for no other task. ``columns``:
-    the names of the columns. ``behind``: as in `Cells`. ``late``: as in `outdated`. ``dropped``: the
-    ids of the runs whose revisions a rewrite of the branch dropped.
+    the names of the columns. ``behind``: as in `Cells`. ``remedies``: those of the failed tasks.
     """
 
     cells: dict[int, dict[str, CellView]]
@@ -172,8 +170,7 @@ class _Known:
     expected: Mapping[int, Expected] = field(default_factory=dict)
     usual: Mapping[str, float] = field(default_factory=dict)
     alone: Mapping[int, str] = field(default_factory=dict)
-    late: Mapping[int, Late] = field(default_factory=dict)
-    dropped: Set[int] = frozenset()
+    remedies: Mapping[int, Remedy] = field(default_factory=dict)
     columns: Set[str] = frozenset()
 
 
@@ -199,7 +196,6 @@ def grid_of(
         found, chosen = cells_of(session, shown, MOST_CELLS, width=len(defined)), ()
     shown = [run for run in shown if run.id in found.runs]
     known = _known(session, branch, found, seen)
-    known.dropped = {run.id for run in shown if run.dropped}
     names = list(dict.fromkeys([*defined, *found.names]))
     wanted = [name for name in chosen if name in names] or [name for name in names if all_names or name in defined]
     known.columns = frozenset(wanted)
@@ -218,6 +214,10 @@ def grid_of(
         _groups(defined, wanted),
         [_row(run, wanted, known, needs, absent) for run in shown],
         [name for name in names if name not in known.columns and not chosen],
+        names,
+    )
+
+
 def row_of(session: Session, branch: BranchId, run: ListedRun, seen: Sequence[ArchiveId] | None) -> Row:
     """The row of one run with all of its tasks, for a sentence on the run. ``seen``: as in `Around`."""
     found = cells_of(session, [run], MOST_CELLS)
@@ -225,10 +225,6 @@ def row_of(session: Session, branch: BranchId, run: ListedRun, seen: Sequence[Ar
     names = list(known.cells[run.id])
     known.columns = frozenset(names)
     return _row(run, names, known, (), {})
-
-
-        names,
-    )
 
 
 def _highest_of(shown: Sequence[ListedRun], known: _Known) -> dict[str, TaskView]:
@@ -311,8 +307,7 @@ def _known(session: Session, branch: BranchId, found: Cells, seen: Sequence[Arch
     known = _Known(cells, {cell.task.id: cell for of in cells.values() for cell in of.values()}, found.behind)
     failed = [task for task in every if task.state in _BAD]
     known.notes = notes_of(session, [task.id for task in failed])
-    alike = [task.id for task in failed if task.state is State.FAILED and not task.waived and not task.item]
-    known.late = outdated(session, alike[:MOST_LATE])
+    known.remedies = remedies(session, failed, MOST_LATE)
     known.lines = last_lines(session, failed[:MOST_LINES])
     for task in every:
         if task.superseded_by:
@@ -389,16 +384,16 @@ def _cell(cell: CellView, known: _Known, needs: Collection[tuple[int, str]]) -> 
     edges, note = " ".join(sorted(set(joined))) if len(joined) > 1 else "".join(joined), known.notes.get(task.id)
     is_bad = task.state in _BAD and not task.waived
     is_needed = is_bad and (task.run_id, task.name) in needs
-    retry = is_bad and task.state is State.FAILED and task.run_id not in known.dropped
+    remedy = known.remedies.get(task.id)
     if task.item:
         words = f"{cell.completed:,}/{cell.items:,}" + _failed(cell)
         says = f"{cell.items:,} items, {words}. {says_of(task, known)}"
-        return Cell(task, words, retry, says, edges, is_needed, note, None)
+        return Cell(task, words, remedy, says, edges, is_needed, note, None)
     usual, progress = known.usual.get(task.name), None
     if usual and task.state is State.RUNNING and task.started_at is not None:
         progress = min((datetime.now(UTC) - task.started_at).total_seconds() / usual, 1)
     words = words_of(task) or _beginning(known.alone.get(task.id, ""))
-    return Cell(task, words, retry, says_of(task, known), edges, is_needed, note, progress, task.id in known.late)
+    return Cell(task, words, remedy, says_of(task, known), edges, is_needed, note, progress)
 
 
 def _beginning(reason: str) -> str:

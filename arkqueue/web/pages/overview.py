@@ -21,7 +21,6 @@ from arkqueue.views.needs import (
     ASSUME_GONE,
     MOST_ARCHIVES,
     RESUME_LOCK,
-    SETTINGS,
     Fault,
     Others,
     faults_of_installation,
@@ -29,6 +28,7 @@ from arkqueue.views.needs import (
     needs_of,
     waiting_in,
 )
+from arkqueue.views.remedies import SETTINGS
 from arkqueue.views.runs import RunInShort
 from arkqueue.views.waits import Wait, waits_of
 from arkqueue.web.pages.answer import Shown, in_markup, run_state, run_words, shape_of

@@ -23,6 +23,7 @@ from arkqueue.views.explain import explain
 from arkqueue.views.graph import graph, unmet_pairs
 from arkqueue.views.items import ListView, deleted_items, page_of_items
 from arkqueue.views.lists import Listed, Numbers, listed, lists_of, numbers_of
+from arkqueue.views.remedies import MOST_LATE, Remedy, need_settings, remedies
 from arkqueue.views.runs import Counts, RunDetail
 from arkqueue.views.runs import run as show_run
 from arkqueue.views.tasks import TaskView
@@ -92,6 +93,7 @@ def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict
     picture, boxes = _picture(visitor, view, numbers, shown)
     tasks = [task for task in view.tasks if task.kind is not TaskKind.COMMIT]
     on_page = [*tasks, *items["items"]]
+    helps = remedies(caller.session, [*shown.rows, *items["items"]], MOST_LATE)
     barred, unhandled = refusals_for(visitor, [task.id for task in on_page]), unhandled_among(caller.session, on_page)
     last = "undelete" if view.state is RunState.DELETED else "delete"
     return view, {
@@ -104,6 +106,8 @@ def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict
         "_is_faulty_at_head": bool(view.faults) and id in faulty_at_heads(caller.session, [archive]),
         "_first_failed": first_failed(view, unhandled),
         "_needs_retry": _needs_retry(view, lists),
+        "_needs_settings": _needs_settings(shown, lists if is_long else (), helps),
+        "_helps": helps,
         "_needs_release": any(map(_waits_for_release, view.tasks)) or (is_long and _number(lists, State.HELD) > 0),
         "lists": lists if is_long else [],
         **items,
@@ -160,6 +164,15 @@ def _needs_retry(view: RunDetail, lists: Sequence[ListView]) -> bool:
     return any(task.state in bad and not task.waived for task in view.tasks) or any(of.unwaived for of in lists)
 
 
+def _needs_settings(shown: Listed, lists: Sequence[ListView], helps: Mapping[int, Remedy]) -> bool:
+    """Whether only other settings help what has failed in a run. ``lists``: the long ones, of which
+    ``shown`` has some items, which stand for the others.
+    """
+    bad = [row for row in shown.rows if row.id in helps]
+    names = {row.name for row in bad}
+    return need_settings([helps[row.id] for row in bad]) and all(of.name in names for of in lists if of.unwaived)
+
+
 def _with_words(tasks: Sequence[TaskView]) -> list[tuple[TaskView, str]]:
     """Tasks with the words beside their shapes."""
     return [(task, words_of(task)) for task in tasks]
@@ -213,6 +226,7 @@ def item(visitor: Visitor, request: Request, id: RunId, key: str) -> Shown:  # n
     caller = visitor.caller
     view = show_run(caller.session, caller.run(id), key)
     barred = refusals_for(visitor, [task.id for task in view.tasks])
+    helps = remedies(caller.session, view.tasks)
     return Shown(
         "item.html",
         {
@@ -224,6 +238,8 @@ def item(visitor: Visitor, request: Request, id: RunId, key: str) -> Shown:  # n
             "sentence": sentence_of_item(view.tasks),
             "_states": {task.state for task in view.tasks},
             "_needs_release": any(map(_waits_for_release, view.tasks)),
+            "_needs_settings": need_settings(helps.values()),
+            "_helps": helps,
             "_again": may_begin_again(again(view.tasks), view.tasks, view.edges, barred),
             "_barred": barred,
             "_refused": refused_verbs(view.tasks, barred) | refused_deletion(visitor, barred),

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from starlette.requests import Request
 
-from arkqueue.archive_settings import NOT_AS_PROCESSES
 from arkqueue.db.session import Session
 from arkqueue.model import BranchId, Checkout, TaskId, TaskKind
 from arkqueue.names import EVERY_TASK, task_in_run
@@ -22,6 +21,8 @@ from arkqueue.views.expected import usual_durations
 from arkqueue.views.explain import explain
 from arkqueue.views.inputs import Inputs, inputs_of, scratch_of
 from arkqueue.views.outdated import gone
+from arkqueue.views.remedies import need_settings
+from arkqueue.views.remedies import remedies as helpful
 from arkqueue.views.tasks import AttemptView, TaskDetail
 from arkqueue.web.pages.answer import Shown, asked
 from arkqueue.web.pages.approving import NEEDS_APPROVAL, refusals_for
@@ -80,6 +81,7 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
         is_waivable = row.removed_at is None and row.deleted_at is None
         waivers = [one for one in remedies if is_waivable and (one.verb, one.name) == ("skip", view.full_name)]
         remedies, wider = [*_undeletes(row, view, of_run), *waivers], []
+    needs_settings = need_settings(helpful(caller.session, [view]).values())
     of_state = [
         verb
         for verb in (() if over else HELPS.get(view.state, ()))
@@ -88,6 +90,7 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
         and (view.kind != TaskKind.REPORT or verb[0] in OF_REPORT)
         and not (view.polls and verb == ("retry", "Try now"))
         and not (view.stop and verb[0] in STOPS)
+        and not (needs_settings and verb[0] == "retry")
     ]
     return Shown(
         "task.html",
@@ -96,10 +99,7 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
             "explanation": explanation,
             "_over": over,
             "_due": _due(caller.session, row, view),
-            "_is_barred": not over
-            and view.state is State.FAILED
-            and NOT_AS_PROCESSES in view.why
-            and all(one.verb != "retry" for one in remedies),
+            "_needs_settings": needs_settings,
             "_refused": refused,
             "_refused_verbs": NEEDS_APPROVAL if refused else (),
             "_is_told": over in explanation.text,

@@ -66,7 +66,9 @@ def test_task_of_an_archive_without_an_executor_fails_with_the_remedy(shared: In
     for said in (papers.explained("index@2"), papers.log("index@2"), shared("show", papers.task("index@2")).out):
         assert "its tasks may not run as processes" in said
         assert f"arkqueue archive set {papers.name} --executor process" in said
+    assert "A retry helps only after the settings of the archive have been changed" in papers.explained("index@2")
     shared("archive", "set", papers.name, "--executor", "process")
+    assert "A retry helps only after" not in papers.explained("index@2")
     shared("retry", papers.task("index@2"))
     papers.wait_for_run(2)
 

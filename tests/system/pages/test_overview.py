@@ -21,6 +21,7 @@ from arkqueue.queue import archives, claim, control, holds, locks, pauses
 from arkqueue.queue.tokens import Scope
 from arkqueue.views.explain import explain
 from tests.builders import HOST, PROCESS, AnArchive, a_workflow, an_archive, an_entry, faulty
+from tests.db.test_backfills import an_old_archive, fill, plan_all
 from tests.db.test_scratch import Host
 from tests.system.pages.conftest import Visitors, confirm, first, form_of, said
 
@@ -422,19 +423,56 @@ def test_a_failure_that_the_settings_cause_leads_to_the_settings(admin: httpx.Cl
     said_of = (
         "archive papers: its tasks may not run as processes on a task manager's host, and this task names no image"
     )
-    archive.end("build@2", None, End.NOT_STARTED, message=said_of)
+    archive.end("build@2", None, End.NOT_PERMITTED, message=said_of)
     assert needs(admin) == [("papers@2/build", f"could not be started: {said_of}", "archive set")]
     link = '<a class="b small do" href="/-/settings/papers">Settings</a>'
     page = admin.get("/").text
     assert link in page
     assert ">Retry<" not in page
-    assert '<a class="b do" href="/-/settings/papers">Settings</a>' in admin.get("/papers@2/build").text
+    for address, kind in {"/papers": "small", "/papers@2": "do", "/papers@2/build": "do"}.items():
+        page = admin.get(address).text
+        assert f'<a class="b {kind}" href="/-/settings/papers">Settings</a>' in page, address
+        assert not re.search(">Retry( what failed)?<", page), address
     told = explain(archive.session, archive.task("build@2"))
     assert "A retry helps only after the settings of the archive have been changed." in told.text
     assert "arkqueue retry papers@2/build" not in told.commands
+    archives.change_settings(archive.session, ArchiveId(archive.id), ArchiveSettings(tier=3), "ann")
+    assert needs(admin)[0][2] == "archive set", "this setting does not decide that"
     archives.change_settings(archive.session, ArchiveId(archive.id), ArchiveSettings(process=True), "ann")
     assert needs(admin)[0][2] == "retry"
     assert "arkqueue retry papers@2/build" in explain(archive.session, archive.task("build@2")).commands
+    for address in ("/papers", "/papers@2", "/papers@2/build"):
+        assert re.search(">Retry( what failed)?<", admin.get(address).text), address
+
+
+def test_items_and_runs_of_a_backfill_that_the_settings_cause_to_fail_lead_to_the_settings(
+    admin: httpx.Client, session: Session
+) -> None:
+    archive = an_old_archive(session)
+    fill(archive, 2, 3)
+    plan_all(archive)
+    archive.commit({"pack": "foreach: [x, y]"})
+    archives.change_settings(session, ArchiveId(archive.id), ArchiveSettings(), "ann")
+    for key in ("thumbs@2.2", "pack/x@6"):
+        archive.end(key, None, End.NOT_PERMITTED, message="archive papers: its tasks may not")
+    archive.fail("thumbs@3.2")
+    filled, item = (admin.get(f"/papers@{address}").text for address in ("fill:1", "6/*/x"))
+    assert (filled.count(">Settings<"), filled.count(">Retry what failed<")) == (1, 1)
+    assert (item.count(">Settings<"), item.count(">Retry")) == (2, 0)
+    archive.fail("pack/y@6")
+    assert ">Retry what failed<" in admin.get("/papers@6").text, "a retry helps one of them"
+
+
+def test_a_task_manager_that_started_later_may_have_a_default_image(admin: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"build": "", "named": "image: 'debian:13'"})
+    archives.change_settings(archive.session, ArchiveId(archive.id), ArchiveSettings(images=("alpine",)), "ann")
+    for key in ("build@2", "named@2"):
+        archive.end(key, None, End.NOT_PERMITTED, message="archive papers: its tasks may not")
+    assert {name: verb for name, _, verb in needs(admin)} == dict.fromkeys(("papers@2/build", "papers@2/named"), "archive set")  # fmt: skip
+    claim.register(archive.session, "later", "host-2", "node2", 4)
+    assert {name: verb for name, _, verb in needs(admin)} == {
+        "papers@2/build": "retry", "papers@2/named": "archive set",
+    }  # fmt: skip
 
 
 def test_failed_items_of_a_list_are_one_line_with_one_button(operator: httpx.Client, archive: AnArchive) -> None:
