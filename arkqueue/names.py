@@ -27,7 +27,7 @@ those that a shell or a terminal would act on. People copy names in commands.
 """
 _WITHOUT_REVISION = re.compile(r"(?P<place>[A-Za-z0-9][\w.-]*(:[^:@/\s]+)?)(?P<task>/[^@\s]+)")
 _ARCHIVE = re.compile(r"(?P<archive>[^:@/]+)(?::(?P<branch>[^:@/]+))?")
-_BARE_KEY = re.compile(r"(?P<task>[^/]+@[^/]+/[^/]+)/(?P<item>[^/]+(?:/[^/]+)+)")
+_BARE_KEY = re.compile(r"(?P<task>[^@/]+@[^/]+/[^/]+)/(?P<item>[^/]+(?:/[^/]+)+)")
 _BARE_BRANCH = re.compile(r"(?P<archive>[^:@/]+):(?P<branch>[^:@]+)@(?P<revision>.+)")
 
 FILL = "fill:"
