@@ -77,10 +77,16 @@ class Caller:
             yield replace(self, session=session)
 
     def archive(self, name: str) -> ArchiveId:
-        """The archive with a name. Raises NotFound if there is none, or this token is not for it."""
-        if not self.token.covers(name):
-            raise NotFound(f"archive {name}", "does not exist, or this token is not for it")
-        return find_archive(self.session, name)
+        """The archive with a name. Raises NotFound if there is none, or this token is not for it. A
+        token for some archives gets no names of others as suggestions.
+        """
+        if self.token.covers(name):
+            try:
+                return find_archive(self.session, name)
+            except NotFound:
+                if self.token.archives is None:
+                    raise
+        raise NotFound(f"archive {name}", "does not exist, or this token is not for it")
 
     def archives(self) -> list[ArchiveId] | None:
         """The archives to which lists are limited; None: all."""

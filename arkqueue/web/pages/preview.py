@@ -312,7 +312,9 @@ def preview_of_purge(caller: Caller, name: str, back: str) -> Shown:
     that the purge would meet.
     """
     if "@" in name:
-        run = RunId(find_run(caller.session, parse_name(name)))
+        parsed = parse_name(name)
+        caller.archive(parsed.archive)
+        run = RunId(find_run(caller.session, parsed))
         done = purge_runs(caller.session, [caller.run(run)], caller.by, dry_run=True).unless_kept()
         size = caller.session.rows("size_of_run", run=run)[0]
         found = [
@@ -347,7 +349,9 @@ def preview_of_removal(caller: Caller, name: str, verb: str, reason: str, back: 
     """The logs or outputs of a task that a removal would delete, and the places that may still have
     them. Raises the refusal that the removal would meet.
     """
-    task, what = TaskId(caller.task(find_task(caller.session, parse_name(name)))), REMOVALS.get(verb)
+    parsed, what = parse_name(name), REMOVALS.get(verb)
+    caller.archive(parsed.archive)
+    task = caller.task(find_task(caller.session, parsed))
     if what is None:
         raise NotFound(f"the action {verb!r}", "does not exist on this page", "Open the page again.")
     is_log = what == "log"

@@ -50,6 +50,30 @@ def verbs(page: httpx.Response) -> set[str]:
     return set(re.findall(r'name="verb" value="([\w-]+)"', page.text))
 
 
+# Other archives
+
+
+def test_no_form_tells_of_an_archive_that_is_not_the_persons(
+    visitor: Visitors,
+    session: Session,
+    archive: AnArchive,  # noqa: ARG001
+) -> None:
+    """A verb on a thing of such an archive is answered like one on a thing that does not exist."""
+    vault = an_archive(session, "vault")
+    vault.commit({"index": "", "pdf": "foreach: [a]"})
+    vault.fail("index@2")
+    browser = visitor(Scope.ADMIN, "papers")
+    form = {"form": form_of(browser.get("/papers")), "back": "/papers", "text": "1", "task": "index"}
+    verbs = ["trigger", "retry", "retry-from", "release", "delete", "undelete", "note", "purge", "purge-log", "purge-outputs"]  # fmt: skip
+    for verb in verbs:
+        for thing in ("", "@2", "@9", "@2/index", "@2/none", "@2/pdf/*", "@2/*/a", "@fill:1", ":side@2"):
+            there, nowhere = (browser.post("/-/act", data={**form, "verb": verb, "name": f"{of}{thing}"}) for of in ("vault", "nowhe"))  # fmt: skip
+            assert there.status_code in (403, 404, 422), (verb, thing, there.text)
+            told = said(nowhere, there.status_code)
+            assert said(there, there.status_code).replace("vault", "nowhe") == told, (verb, thing)
+            assert "vault" not in told
+
+
 # Deleting and purging
 
 
