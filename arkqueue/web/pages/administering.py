@@ -11,17 +11,18 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from arkqueue.errors import ArkqueueError, Forbidden, Invalid, NotFound
+from arkqueue.errors import ArkqueueError, Conflict, Forbidden, Invalid, NotFound
 from arkqueue.lock_names import is_global
 from arkqueue.names import page_path
 from arkqueue.queue.tokens import Scope
 from arkqueue.views.archives import ArchiveView, contents_of
 from arkqueue.views.archives import archive as show_archive
+from arkqueue.views.notifications import archive_of
 from arkqueue.web.access import admit
 from arkqueue.web.api import administration, archives, locks
 from arkqueue.web.api.administration import NewToken
 from arkqueue.web.api.archives import Correction, NewArchive, NewPause, Rewind, Settings, Waiver
-from arkqueue.web.api.deliveries import resend_delivery
+from arkqueue.web.api.deliveries import list_deliveries, resend_delivery
 from arkqueue.web.api.locks import Capacity
 from arkqueue.web.pages.administration import LONG, adding_page, shown_settings, tokens_page
 from arkqueue.web.pages.answer import HEADERS, Shown, answer, local, refused_page
@@ -30,6 +31,9 @@ from arkqueue.web.pages.preview import preview_of_archive_removal, preview_of_re
 from arkqueue.web.pages.refusals import filled_again
 from arkqueue.web.pages.sessions import end_sessions
 from arkqueue.web.pages.visitor import Visitor, check_form
+
+MOST_RESENT: Final = 500
+"""The most failed notifications that one form sends again, as on the command line."""
 
 
 def administer(visitor: Visitor, request: Request, body: bytes) -> Shown | Response:
@@ -43,8 +47,9 @@ def administer(visitor: Visitor, request: Request, body: bytes) -> Shown | Respo
         raise NotFound(
             f"the form {request.path_params['act']!r}", "does not exist on this page", "Open the page again."
         )
-    if request.path_params["act"] in OF_AN_ARCHIVE and not is_global(form["name"]):
-        visitor = visitor.at(form["name"])
+    of = form["name"] or form["lock"]
+    if request.path_params["act"] in OF_AN_ARCHIVE and not is_global(of):
+        visitor = visitor.at(of)
         request.state.token = visitor.caller.token
     try:
         went = act(visitor, request, form)
@@ -75,7 +80,25 @@ def _archive_of(visitor: Visitor, form: Form) -> ArchiveView:
 
 def _set_lock(visitor: Visitor, request: Request, form: Form) -> None:  # noqa: ARG001  all acts are called alike
     capacity = None if form["capacity"] in ("", "unlimited") else number("the capacity", form["capacity"])
-    locks.set_lock(request, form["name"], valid(Capacity, capacity=capacity))
+    locks.set_lock(request, form["name"] or form["lock"], valid(Capacity, capacity=capacity))
+
+
+def _resend(visitor: Visitor, request: Request, form: Form) -> None:
+    """Send a notification again, with the visitor's scope for its archive."""
+    id = number("the notification", form["name"])
+    archive = archive_of(visitor.caller.session, id)
+    if visitor.caller.token.covers(archive):  # else the call answers as if there were no such notification
+        request.state.token = visitor.at(archive).caller.token
+    resend_delivery(request, id)
+
+
+def _resend_failed(visitor: Visitor, request: Request, form: Form) -> None:  # noqa: ARG001
+    """Send the failed notifications of an archive again, the oldest first."""
+    found = list_deliveries(request, form["name"], ["failed"], limit=MOST_RESENT).deliveries
+    if not found:
+        raise Conflict(f"archive {form['name']}", "has no notification that failed")
+    for one in reversed(found):
+        resend_delivery(request, one.id)
 
 
 def _make_token(visitor: Visitor, request: Request, form: Form) -> Shown:
@@ -154,7 +177,8 @@ ACTS: Final[dict[str, Callable[[Visitor, Request, Form], Shown | Response | str 
     "resume-worker": lambda _, request, form: _done(administration.resume_worker(request, form["name"])),
     "pause-all": lambda _, request, form: _done(administration.pause_all(request, _why(form))),
     "resume-all": lambda _, request, _form: _done(administration.resume_all(request)),
-    "resend": lambda _, request, form: _done(resend_delivery(request, number("the notification", form["name"]))),
+    "resend": _resend,
+    "resend-failed": _resend_failed,
     "end-sessions": end_sessions,
     "make-token": _make_token,
     "revoke-token": lambda _, request, form: _done(administration.revoke_token(request, number("the token", form["name"]))),
@@ -167,7 +191,7 @@ ACTS: Final[dict[str, Callable[[Visitor, Request, Form], Shown | Response | str 
 }  # fmt: skip
 
 
-OF_AN_ARCHIVE: Final = frozenset({"change-settings", "remove-archive", "rewind", "accept", "waive", "set-lock", "pause-lock", "resume-lock"})  # fmt: skip
+OF_AN_ARCHIVE: Final = frozenset({"change-settings", "remove-archive", "rewind", "accept", "waive", "set-lock", "pause-lock", "resume-lock", "resend-failed"})  # fmt: skip
 """The forms that concern an archive, or a lock of one: the person's scope for this archive counts.
 """
 

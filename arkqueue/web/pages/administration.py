@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from starlette.requests import Request
 
@@ -176,10 +177,9 @@ def notifications_page(visitor: Visitor, request: Request) -> Shown:
         before=int(before) if before.isdecimal() and len(before) < 19 else None,
         limit=ENTRIES,
     )
-    return Shown(
-        "notifications.html",
-        {"deliveries": page.deliveries, "next": page.next, "of": archive, "asked": states, "_states": STATES},
-    )
+    asked_for = [("archive", archive)] * bool(archive) + [("state", state) for state in states]
+    names = {"deliveries": page.deliveries, "next": page.next, "of": archive, "asked": states}
+    return Shown("notifications.html", {**names, "_states": STATES, "_query": f"?{urlencode(asked_for)}" * bool(asked_for)})  # fmt: skip
 
 
 def settings_page(visitor: Visitor, request: Request) -> Shown:

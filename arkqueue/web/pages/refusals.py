@@ -88,7 +88,7 @@ _INPUTS: Final[dict[str, dict[str, str]]] = {
     **{verb: {"text": "Why? (others will see it)"} for verb in REMOVALS},
     "note": {"text": "Note"},
     "prioritize": {"text": "Priority, from 0 to 1000"},
-    "set-lock": {"capacity": "Tasks at once (empty: any number)"},
+    "set-lock": {"lock": "Lock", "capacity": "Tasks at once (empty: any number)"},
     "accept": {"revision": "Revision"},
     "rewind": {"revision": "Revision", "branch": "Branch (empty: the main one)"},
     "waive": {"task": "Task", "revision": "Up to revision", "branch": "Branch (empty: the main one)"},

@@ -75,6 +75,15 @@ def test_a_lock_shows_who_has_it_and_who_is_next(admin: httpx.Client, archive: A
     assert "is not paused" in said(send(admin, "resume-lock", page="/-/locks", name="papers/tex"), 409)
 
 
+def test_a_lock_is_set_before_a_task_asks_for_it(admin: httpx.Client, archive: AnArchive) -> None:  # noqa: ARG001
+    assert "No lock is set" in said(admin.get("/-/locks"))
+    refused = send(admin, "set-lock", page="/-/locks", verb="set-lock", lock="tex", capacity="2")
+    assert "is not the name of a lock" in said(refused, 422)
+    assert re.search(r'name="lock"[^>]* value="tex"', refused.text)
+    assert send(admin, "set-lock", page="/-/locks", lock="papers/tex", capacity="2").status_code == 303
+    assert "papers/tex 0 of 2 nobody has it nobody waits" in said(admin.get("/-/locks"))
+
+
 def test_locks_of_the_installation_say_nothing_of_other_archives(
     visitor: Visitors, session: Session, archive: AnArchive
 ) -> None:
@@ -89,7 +98,7 @@ def test_locks_of_the_installation_say_nothing_of_other_archives(
     assert "1 of other archives" in said(page)
     assert "vault" not in page.text
     assert "buried" not in page.text
-    assert "/-/act/set-lock" not in page.text
+    assert 'name="name" value="global/tape"' not in page.text
     refused = send(browser, "pause-lock", page="/papers", name="global/tape")
     assert "concerns every one" in said(refused, 403)
 
@@ -289,6 +298,23 @@ def test_notifications_say_what_was_wrong_and_are_sent_again(
     an_archive(archive.session, "letters")
     assert shown(visitor(Scope.READ, "letters"), "/-/notifications")["deliveries"] == []
     assert "/-/act/resend" not in visitor(Scope.READ).get("/-/notifications").text
+
+
+def test_all_notifications_of_an_archive_that_failed_are_sent_again(
+    admin: httpx.Client, visitor: Visitors, archive: AnArchive
+) -> None:
+    set_receivers(archive, ci=["failed"])
+    failed_runs(archive, 2, 3)
+    assert "resend-failed" not in admin.get("/-/notifications?archive=papers").text
+    archive.sql("update delivery set state = 'failed', ended_at = clock_timestamp()")
+    assert "resend-failed" not in admin.get("/-/notifications").text
+    page = "/-/notifications?archive=papers&state=failed"
+    assert "Resend all that failed" in said(admin.get(page))
+    assert "resend-failed" not in visitor(Scope.READ).get(page).text
+    sent = send(admin, "resend-failed", page=page, name="papers")
+    assert (sent.status_code, sent.headers["location"]) == (303, page)
+    assert [row["state"] for row in archive.sql("select state from delivery")] == ["waiting"] * 2
+    assert "has no notification that failed" in said(send(admin, "resend-failed", page=page, name="papers"), 409)
 
 
 def test_receivers_are_set_in_a_form_a_line_for_each(admin: httpx.Client, archive: AnArchive) -> None:

@@ -22,12 +22,13 @@ from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.config import Configuration
 from arkqueue.config.openid import OpenId
 from arkqueue.db.session import Session
-from arkqueue.queue import archives, sign_ins
+from arkqueue.queue import archives, notifications, sign_ins
 from arkqueue.queue.sign_ins import Person
 from arkqueue.queue.tokens import Scope
 from arkqueue.web import ApiServer, create_app, openid, run_api
 from tests.browsers import a_browser
 from tests.builders import an_archive
+from tests.db.test_notifications import set_receivers
 from tests.openid_provider import CLIENT, SECRET, OpenIdProvider, a_provider
 from tests.ports import a_port
 from tests.system.pages.conftest import Visitors, a_token, form_of, press
@@ -129,6 +130,48 @@ def test_a_person_signs_in_and_sees_what_their_groups_may(visitor: Visitors, ses
         session.rows("audit_log", archives=None, by="ann", verb="pause", before=None, hidden=True, limit=9)[0].by
         == "ann (openid)"
     )
+
+
+def test_a_person_acts_on_the_pages_of_the_installation_as_their_groups_may(
+    visitor: Visitors, session: Session
+) -> None:
+    receiver = "https://hooks.example.org/ci"
+    for name in ("papers", "books"):
+        archive = an_archive(session, name)
+        set_receivers(archive, **{receiver: ["failed"]})
+        archive.commit({"index": ""})
+        archive.fail("index@2")
+        archive.commit({"index": 'schedule: "0 3 * * *"\nlock: [tex]\non: [commit, schedule]'})
+        archive.claim("index@3")
+    notifications.judge(session)
+    browser = visitor()
+    sign_in(browser, "ann")
+    for page, of_papers, of_books in (
+        ("/-/locks", ">papers/tex<", ">books/tex<"),
+        ("/-/schedules", 'href="/papers"', 'href="/books"'),
+        ("/-/notifications", 'href="/papers@2"', 'href="/books@2"'),
+    ):
+        rows = re.findall(r"<tr.*?</tr>", browser.get(page).text, re.S)
+        assert ["<button" in row for row in rows if of_papers in row] == [True], page
+        assert ["<button" in row for row in rows if of_books in row] == [False], page
+    ids = {one["name"]: one["id"] for one in browser.get("/-/notifications?format=json").json()["deliveries"]}
+    form = {"form": form_of(browser.get("/-/notifications")), "back": "/-/notifications"}
+    assert browser.post("/-/act/resend", data={**form, "name": ids["books@2"]}).status_code == 403
+    assert browser.post("/-/act/resend", data={**form, "name": ids["papers@2"]}).status_code == 303
+    assert browser.post("/-/act/set-lock", data={**form, "name": "papers/tex", "capacity": "2"}).status_code == 303
+
+
+def test_a_grant_for_an_archive_that_does_not_exist_names_no_other(
+    visitor: Visitors, session: Session, provider: OpenIdProvider
+) -> None:
+    provider.people["dan"] = {"preferred_username": "dan", "groups": ["editors"]}
+    an_archive(session, "papers-of-others")
+    browser = visitor()
+    sign_in(browser, "dan")
+    for page in ("/papers", "/papers@1", "/-/settings/papers", "/-/trigger?of=papers", "/-/audit-log?archive=papers"):
+        refused = browser.get(page)
+        assert refused.status_code == 404
+        assert "papers-of-others" not in refused.text
 
 
 def test_a_sign_in_asks_with_pkce_state_and_nonce_that_no_other_sign_in_has(visitor: Visitors) -> None:
