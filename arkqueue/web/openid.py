@@ -175,7 +175,7 @@ class Provider:
                 header, claims = await self._decoded(metadata, token, is_old)
             except JoseError as error:
                 raise NoLogout(f"is not signed by {self._openid.issuer}: {one_line(str(error), 200)}") from None
-            except (ValueError, TypeError, KeyError, AttributeError) as error:
+            except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
                 raise NoLogout(f"cannot be read: {one_line(str(error), 200)}") from None
         return logout_of(self._openid, header, claims)
 
@@ -289,7 +289,7 @@ class Provider:
             claims.validate(now=int(time.time()), leeway=int(self._openid.clock_skew))
         except JoseError as error:
             raise NotSignedIn(*_why_refused(error, issuer, self._openid.clock_skew)) from None
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise NotSignedIn(f"has an id_token that cannot be read: {one_line(str(error), 200)}") from None
         return dict(claims)
 

@@ -113,7 +113,7 @@ def _change_settings(visitor: Visitor, request: Request, form: Form) -> Shown | 
     try:
         was = json.loads(form["was"])
         changed = {name for name in Settings.model_fields if form[name].split() != str(was[name]).split()}
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise Invalid(
             "the form", "is out of date, or was changed", "Open the page again, and send the form there."
         ) from error

@@ -224,7 +224,7 @@ def _wanted(request: Request) -> str:
     said, _, _ = request.query_params.get("state", "")[:4096].partition(".")
     try:
         _, _, target = json.loads(base64.urlsafe_b64decode(said))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         target = request.query_params.get("next", "/")
     return target if isinstance(target, str) and len(target) <= LONGEST_ADDRESS else "/"
 

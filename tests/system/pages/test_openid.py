@@ -4,6 +4,7 @@ slow or away as the test says.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -39,6 +40,8 @@ GRANTS = (
     {"group": "editors", "scope": "operate", "archives": ["papers"]},
     {"group": "reviewers", "scope": "approve", "archives": ["pa*"]},
 )
+DEEP = base64.urlsafe_b64encode(b"[" * 3000).decode()
+"""JSON with more levels than the parser of Python reads."""
 Begin = Callable[[httpx.Client], httpx.Response]
 
 
@@ -343,6 +346,7 @@ def test_a_state_that_somebody_wrote_is_worth_nothing(visitor: Visitors) -> None
         f"{said}.",
         f"{said[:-4]}AAAA.{proof}",
         f"{said}.ü",
+        DEEP,
         "x" * 5000,
         "\ud800".encode("utf-8", "surrogatepass"),
     ):
@@ -786,7 +790,7 @@ def test_what_anybody_sends_does_not_ask_the_provider_for_its_keys_again_and_aga
     other = RSAKey.generate_key(2048)
     for _ in range(5):
         assert telling.log_out(f"{server.url}/-/openid/logout", sub="sub-ann", key=other).status_code == 400
-    for body in ("", "logout_token=", "logout_token=x.y.z", "logout_token=" + "x" * 20_000):
+    for body in ("", "logout_token=", "logout_token=x.y.z", f"logout_token={DEEP}.y.z", "logout_token=" + "x" * 20_000):
         answer = httpx.post(f"{server.url}/-/openid/logout", content=body, **PLAIN)
         assert (answer.status_code, answer.json()["error"]) == (400, "invalid_request")
     assert telling.asked.count("/keys") == 1
