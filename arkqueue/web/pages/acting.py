@@ -198,6 +198,8 @@ def _of_list(caller: Caller, run: RunId, name: str, how: Meant) -> dict[str, Act
 
     return {
         "retry": do(Verb.RETRY, Options(force=how.force, from_start=how.from_start)),
+        "refresh": do(Verb.REFRESH, Options()),
+        "restart": do(Verb.RESTART, Options()),
         "cancel": do(Verb.CANCEL, Options()),
         "skip": do(Verb.SKIP, Options()),
         "skip-as-completed": do(Verb.SKIP, Options(as_completed=True, force=how.force)),

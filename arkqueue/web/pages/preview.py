@@ -38,6 +38,7 @@ QUESTIONS: Final = {
     "cancel": "Its unsettled tasks are canceled; running ones are stopped.",
     "assume-gone": "Its task manager is silent. Do this only if its machine is off: otherwise the task may still run there.",
     "restart": "Its running tasks are stopped, and start again.",
+    "refresh": "The polls of its deferred tasks run now.",
     "skip": "Later runs go on without it. Tasks of its own run that wait for it stay skipped.",
     "skip-as-completed": "Tasks that wait for it go on as if it had completed, also in its own run.",
     "retry": "Failed tasks run again, and then the tasks that were skipped because of them.",
@@ -81,7 +82,7 @@ _WORDS: Final = {
     State.RUNNING: "running",
 }
 _BEFORE: Final = {
-    "cancel": ("Cancel", "cancel it"), "restart": ("Restart", "restart it"), "skip": ("Waive", "waive it"), "skip-as-completed": ("Count as completed", "count it as completed"),
+    "cancel": ("Cancel", "cancel it"), "restart": ("Restart", "restart it"), "refresh": ("Poll", "poll it"), "skip": ("Waive", "waive it"), "skip-as-completed": ("Count as completed", "count it as completed"),
     "delete": ("Delete", "delete it"), "undelete": ("Undelete", "undelete it"), "release": ("Release", "release it"), "hold": ("Hold", "hold it"), "retry": ("Retry", "retry it"),
     "retry-from": ("Run again", "run it again"), "purge": ("Purge", "purge it for good"), "assume-gone": ("Count as gone", "count it as gone"), "prioritize": ("Change the priority of", "change it"),
 }  # fmt: skip
@@ -108,7 +109,7 @@ def is_shown_first(name: str, verb: str) -> bool:
         return True
     if verb == "release":
         return "/" not in name.partition("@")[2]
-    if verb in ("hold", "prioritize"):
+    if verb in ("hold", "prioritize", "refresh"):
         return False
     return verb in QUESTIONS and (verb != "retry" or "@" not in name)
 
@@ -189,8 +190,9 @@ def _rehearsed(
         after = rehearsed.session.rows("states_of", tasks=list({*before, *done.tasks}))
         found = _consequences(rehearsed.session, before, after)
         if kind and done.tasks:
-            named = task_names(rehearsed.session, done.tasks[:MOST_NAMED])
-            found.insert(0, replace(kind, count=len(done.tasks), names=list(named.values())))
+            first = sorted(done.tasks)[:MOST_NAMED]
+            named = task_names(rehearsed.session, first)
+            found.insert(0, replace(kind, count=len(done.tasks), names=[named[id] for id in first if id in named]))
         if done.accepted:
             found.insert(0, Consequence(ACCEPTED, len(done.accepted), done.accepted[:MOST_NAMED], State.HELD, "run"))
         becomes = _states(rehearsed.session, run)

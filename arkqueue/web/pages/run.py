@@ -13,6 +13,7 @@ from typing import Any
 from starlette.requests import Request
 
 from arkqueue.archives.changed import ChangedFiles, changed_files
+from arkqueue.db.session import Session
 from arkqueue.model import RunId, TaskId, TaskKind
 from arkqueue.names import EVERY_TASK, Name, task_in_run
 from arkqueue.queue.many import COMES_BACK
@@ -212,7 +213,7 @@ def _items(visitor: Visitor, request: Request, id: RunId, name: str, lists: Sequ
     return {
         "list": chosen,
         "_of_list": f"{name}{task_in_run(chosen.name)}/{EVERY_TASK}",
-        "_bulk": of_list(chosen, state),
+        "_bulk": of_list(chosen, state, polls=_is_polled(visitor.caller.session, id)),
         "_has_priority": any(chosen.counts.get(one) and state in (None, one) for one in _HAS_PRIORITY),
         "state": str(state or ""),
         "items": found.tasks,
@@ -237,6 +238,7 @@ def item(visitor: Visitor, request: Request, id: RunId, key: str) -> Shown:  # n
             "_tasks": _with_words(view.tasks),
             "sentence": sentence_of_item(view.tasks),
             "_states": {task.state for task in view.tasks},
+            "_is_polled": any(task.polls and task.state is State.DEFERRED for task in view.tasks),
             "_needs_release": any(map(_waits_for_release, view.tasks)),
             "_needs_settings": need_settings(helps.values()),
             "_helps": helps,
@@ -266,11 +268,10 @@ def rare(visitor: Visitor, view: RunDetail) -> list[tuple[str, str]]:
     if view.state is RunState.DELETED:
         return purge
     is_running, counts = bool(view.counts.running), view.counts
-    (polls,) = visitor.caller.session.rows("polls_there", archive=None, run=view.id)
     may_skip = counts.failed or counts.rejected or view.settled_at is None
     can = {
         ("restart", "Restart what runs"): is_running,
-        ("refresh", "Poll now"): polls.is_there,
+        ("refresh", "Poll now"): _is_polled(visitor.caller.session, view.id),
         ("skip", "Waive tasks that failed or have not started"): may_skip,
         ("skip-as-completed", "Count tasks as completed that failed or have not started"): may_skip,
         ("report-now", "Report now"): view.settled_at is None and view.planned is None,
@@ -279,9 +280,15 @@ def rare(visitor: Visitor, view: RunDetail) -> list[tuple[str, str]]:
     return [*(one for one, is_possible in can.items() if is_possible), *purge]
 
 
-def of_list(of: ListView, state: State | None) -> list[tuple[str, str]]:
+def _is_polled(session: Session, run: int) -> bool:
+    """Whether a deferred task of a run is polled."""
+    (row,) = session.rows("polls_there", archive=None, run=run)
+    return bool(row.is_there)
+
+
+def of_list(of: ListView, state: State | None, *, polls: bool) -> list[tuple[str, str]]:
     """The verbs that can act on items of a list, or on those in one state, with the words of their
-    buttons.
+    buttons. ``polls``: whether deferred tasks of the run are polled.
     """
     there = {one for one, number in of.counts.items() if number and state in (None, one)}
     can = {
@@ -289,6 +296,8 @@ def of_list(of: ListView, state: State | None) -> list[tuple[str, str]]:
         ("retry", "Retry"): state in COMES_BACK and bool(there),
         ("release", "Release"): State.HELD in there,
         ("hold", "Hold"): bool(there & MOVES[Event.HOLD].sources),
+        ("refresh", "Poll now"): State.DEFERRED in there and polls,
+        ("restart", "Restart"): State.RUNNING in there,
         ("cancel", "Cancel"): bool(there - SETTLED),
         ("skip", "Waive"): bool(there & _MAY_BE_SKIPPED),
         ("skip-as-completed", "Count as completed"): bool(there & _MAY_BE_SKIPPED),

@@ -461,6 +461,28 @@ def test_what_is_deferred_is_polled_now_by_its_run_and_its_archive(operator: htt
         archive.end("deposit@3", 75)
 
 
+def test_items_are_polled_now_and_restarted_by_their_pages_and_their_list(
+    operator: httpx.Client, archive: AnArchive
+) -> None:
+    archive.commit({"deposit": "foreach: [a, b]\npoll: {command: ask, every: 1h}"})
+    item, of_list, page = "papers@3/*/a", "papers@3/deposit/*", "/papers@3?list=deposit"
+    assert not {"refresh", "restart"} & (verbs(operator.get(f"/{item}")) | verbs(operator.get(page)))
+    archive.claim("deposit/a@3")
+    assert "restart" in verbs(operator.get(page))
+    preview = press(operator, page, of_list, "restart", sure="")
+    assert "2 tasks would be stopped" in said(preview)
+    archive.end("deposit/a@3", 75)
+    archive.end("deposit/b@3", 75)
+    assert "refresh" in verbs(operator.get(f"/{item}"))
+    assert press(operator, f"/{item}", item, "refresh", sure="").status_code == 303
+    assert (archive.state("deposit/a@3"), archive.state("deposit/b@3")) == ("ready", "deferred")
+    assert "refresh" in verbs(operator.get(page))
+    preview = press(operator, page, of_list, "refresh", sure="")
+    assert "1 task would be free to start papers@3/deposit/b" in said(preview)
+    confirm(operator, preview)
+    assert archive.state("deposit/b@3") == "ready"
+
+
 def test_all_that_failed_of_an_archive_is_retried(operator: httpx.Client, archive: AnArchive) -> None:
     assert "retry" not in verbs(operator.get("/papers"))
     archive.fail("index@2")
