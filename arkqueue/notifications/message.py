@@ -1,8 +1,9 @@
 """Writes notifications when they are sent, from the data that a token of scope `read` can see then
 (design 15).
 
-So a log that was purged meanwhile is in no notification. All parts are limited in length. Each text
-of a committer or a task is on one line, with its control characters visible.
+So a log that was purged meanwhile is in no notification, and neither is an item that was deleted.
+All parts are limited in length. Each text of a committer or a task is on one line, with its control
+characters visible.
 """
 
 from __future__ import annotations
@@ -127,7 +128,9 @@ class Message:
 
 
 def write(session: Session, configuration: Configuration, delivery: Delivery) -> Message | None:
-    """The notification of a delivery; None: its run does not exist any more."""
+    """The notification of a delivery; None: its run does not exist any more, or all items that it is
+    about were deleted.
+    """
     if delivery.carries:
         return _of_many(session, configuration, delivery)
     if delivery.run:
@@ -145,13 +148,16 @@ def _of_run(session: Session, configuration: Configuration, delivery: Delivery) 
     if not found:
         return None
     (run,) = found
-    views = {view.id: view for view in tasks_by_id(session, delivery.tasks) if view.run_id == run.id}
+    there = [row.id for row in session.rows("not_deleted", tasks=delivery.tasks)]
+    views = {view.id: view for view in tasks_by_id(session, there) if view.run_id == run.id}
     pairs = [(views[t], a) for t, a in zip(delivery.tasks, delivery.attempts, strict=True) if t in views]
     with_logs = delivery.occasion is Occasion.FAILED
     tasks = [_shown(session, view, attempt, with_logs=with_logs) for view, attempt in pairs]
     faults = [_line(f"{fault.place}: {fault.message}", LONGEST_LINE) for fault in run.faults[:MOST_FAULTS]]
     named = ", ".join(view.label for view, _ in pairs)
-    more = delivery.count - len(tasks)
+    more = delivery.count - len(delivery.tasks)
+    if delivery.tasks and not tasks and more <= 0 and delivery.occasion in (Occasion.FAILED, Occasion.HELD):
+        return None
     beside = f" and {more} more" if more > 0 else ""
     was_held = delivery.occasion is Occasion.HELD and bool(pairs) and all(v.state is not State.HELD for v, _ in pairs)
     is_early = delivery.occasion is Occasion.FAILED and run.state in OPEN
@@ -239,10 +245,12 @@ def _end_of_log(session: Session, attempt: AttemptId) -> list[str]:
     size = logs.read(session, attempt, 1 << 62, 1).size
     page = logs.read(session, attempt, max(0, size - TAIL), TAIL)
     pieces = [chunk.data for chunk in page.chunks if chunk.stream is not Stream.NOTE or len(page.chunks) == 1]
-    text = b"".join(pieces)[-TAIL:].decode("utf-8", "replace")
-    lines = [_line(_COLOUR.sub("", line), LONGEST_LINE) for line in text.replace("\r\n", "\n").split("\n")]
+    text = _COLOUR.sub("", b"".join(pieces)[-TAIL:].decode("utf-8", "replace")).replace("\r\n", "\n")
     if size > TAIL:
-        lines = lines[1:]  # it begins in the midst of a line
+        # The first line is without its beginning, so it is left out, unless there is no other.
+        first, _, others = text.partition("\n")
+        text = others if others.strip() else f"…{first[1 - LONGEST_LINE :]}"
+    lines = [_line(line, LONGEST_LINE) for line in text.split("\n")]
     while lines and not lines[-1]:
         lines.pop()
     return lines[-MOST_LINES:]

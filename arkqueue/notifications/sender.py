@@ -88,7 +88,7 @@ class Sender:
         try:
             written = message.write(self._session, self._configuration, delivery)
             if written is None:
-                notifications.drop(self._session, delivery, "the run was deleted or purged")
+                notifications.drop(self._session, delivery, "what it is about was deleted or purged")
                 return
             if why := mail.why_not(self._configuration, written):
                 notifications.drop(self._session, delivery, why)

@@ -179,6 +179,10 @@ select a.removed_at is null and jsonb_typeof(a.settings->'notify') = 'object' an
        %(run)s = 0 or exists (select from run r where r.id = %(run)s and r.deleted_at is null) as is_there
 from archive a where a.id = %(archive)s;
 
+-- name: not_deleted
+-- Some tasks, without those of deleted items.
+select id from task where id = any(%(tasks)s) and not deleted;
+
 -- name: delivery
 -- A delivery, with its archive's name.
 select d.id, d.archive_id, a.name as archive, d.state, d.receiver, d.run_id from delivery d join archive a on a.id = d.archive_id where d.id = %(delivery)s;

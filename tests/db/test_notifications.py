@@ -558,6 +558,23 @@ def test_nothing_is_sent_to_who_is_no_receiver_any_more_and_nothing_of_a_deleted
     assert "no longer a receiver" in notifications.why_not(told.session, delivery)
 
 
+def test_nothing_is_sent_of_an_item_that_was_deleted(told: AnArchive) -> None:
+    told.commit({"a": "foreach: [x, y]"})
+    for item in "xy":
+        told.write(f"a/{item}@2", f"about {item}\n".encode())
+    told.fail("a/x@2", "a/y@2")
+    judge(told.session)
+    (delivery,) = choose(told)
+    deletion.delete_item(told.session, RunId(told.run_id(2)), "y", "ann")
+    message = write(told.session, Configuration(home=Path("home")), delivery)
+    assert message is not None
+    assert (message.title, message.more) == ("papers@2 has failed: a/x", 0)
+    assert "about x" in str(message.document())
+    assert "about y" not in str(message.document())
+    deletion.delete_item(told.session, RunId(told.run_id(2)), "x", "ann")
+    assert write(told.session, Configuration(home=Path("home")), delivery) is None
+
+
 def test_a_purge_takes_the_deliveries_of_its_runs_along(told: AnArchive) -> None:
     failed_runs(told, 2)
     purge.purge_runs(told.session, [RunId(told.run_id(2))], "ann")

@@ -239,7 +239,7 @@ def test_what_is_huge_or_hostile_stays_small_and_harmless(
     session: Session, configuration: Configuration, archive: AnArchive, receiver: Receiver
 ) -> None:
     archive.commit({f"t{number}": "" for number in range(50)})
-    write_log(archive, "t0@2", b"\xff\x00" + b"x" * 500_000)
+    write_log(archive, "t0@2", b"\xff\x00" + b"x" * 500_000 + b" the end")
     archive.fail(*(f"t{number}@2" for number in range(50)))
     archive.sql("update revision set author = E'a\\r\\nBcc: b', message = repeat(E'\\u202e\\x1b[31m', 100000)")
     with managing(session, configuration):
@@ -249,5 +249,6 @@ def test_what_is_huge_or_hostile_stays_small_and_harmless(
     document = post.document
     assert (len(document["tasks"]), document["more_tasks"]) == (5, 45)
     assert document["title"] == "papers@2 has failed: t0, t1, t2, t3, t4 and 45 more"
+    assert [(len(line), line[-7:]) for line in document["tasks"][0]["log"]] == [(400, "the end")]
     text = str(document)
     assert not any(sign in text for sign in "\x1b\x00\u202e\r")
