@@ -8,9 +8,10 @@ LONGEST = 500
 """The most characters of a line of others, in a table that no terminal cuts."""
 
 # C0 except tab and line feed, DEL, C1, characters that change the direction of writing, lone
-# surrogates, and line breaks that only Unicode knows.
+# surrogates, and line breaks that only Unicode knows. XML allows neither U+FFFE nor U+FFFF: a feed
+# with one of them could not be read.
 _CONTROL = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 )
 
 

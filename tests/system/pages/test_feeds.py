@@ -102,7 +102,7 @@ def test_a_feed_without_entries_is_as_old_as_its_archive(reader: httpx.Client, a
 def test_a_feed_has_the_runs_that_came_to_an_end(reader: httpx.Client, archive: AnArchive) -> None:
     archive.run("a@2")
     archive.end("b@2", 1, message=HOSTILE)
-    archive.commit({"a": ""}, author=HOSTILE)
+    archive.commit({"a": ""}, author=f"{HOSTILE} \uffff\ufffe")  # which no XML may contain
     archive.run("a@3")
     archive.commit({"a": ""})
     answer = reader.get("/papers", params={"format": "atom"})
