@@ -235,7 +235,8 @@ def _sign_in_page(request: Request) -> Response:
     """The form for a token. With the code of a link, the browser is signed in at once."""
     try:
         check_host(request)
-        if code := request.query_params.get("code"):
+        # A program that only checks the link, as some do with each link of a mail, does not use it up.
+        if (code := request.query_params.get("code")) and request.method != "HEAD":
             token = sign_ins.use(request.app.state.session, code)
             if token is None:
                 fault = "has been used already, or is older than ten minutes"
@@ -275,6 +276,9 @@ def _sign_in_with(request: Request, body: bytes) -> Response:
 
 
 def _signed_in(request: Request, token: Token, target: str) -> Response:
+    """Sign a browser in, and its session before out, which no browser has any more."""
+    if before := request.cookies.get(COOKIE):
+        sign_ins.sign_out(request.app.state.session, before)
     response = RedirectResponse(local(target), 303, HEADERS)
     keep(request, response, sign_ins.sign_in(request.app.state.session, token, browser_of(request)))
     return response

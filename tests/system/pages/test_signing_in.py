@@ -36,6 +36,26 @@ def test_a_link_signs_one_browser_in_once(visitor: Visitors, session: Session) -
     assert second.get("/").status_code == 303
 
 
+def test_a_program_that_checks_a_link_does_not_use_it_up(visitor: Visitors, session: Session) -> None:
+    code = sign_ins.code(session, a_token(session, Scope.READ)[0])
+    checked = visitor().head("/-/sign-in", params={"code": code})
+    assert (checked.status_code, checked.headers.get("set-cookie")) == (200, None)
+    assert visitor().get("/-/sign-in", params={"code": code}).headers["location"] == "/"
+
+
+def test_a_sign_in_ends_the_one_that_the_browser_had(visitor: Visitors, session: Session) -> None:
+    token, secret = a_token(session, Scope.READ)
+    browser = visitor(Scope.READ)
+    for sign_in in (
+        lambda: browser.get("/-/sign-in", params={"code": sign_ins.code(session, token)}),
+        lambda: browser.post("/-/sign-in", data={"token": secret}),
+    ):
+        before = browser.cookies["arkqueue"]
+        assert sign_in().status_code == 303
+        assert sign_ins.check(session, before) is None
+    assert browser.get("/").status_code == 200
+
+
 def test_a_refused_sign_in_keeps_the_page_that_was_asked_for(visitor: Visitors, session: Session) -> None:
     token, _ = a_token(session, Scope.READ)
     wanted = "/papers?state=failed"
