@@ -8,6 +8,7 @@ import gzip
 import logging
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -34,7 +35,7 @@ from arkqueue.web import problems
 from arkqueue.web.pages import static_files
 from arkqueue.web.pages.log_lines import marked
 from arkqueue.web.pages.nearby import Nearby, nearby
-from arkqueue.web.pages.visitor import SignInNeeded, Visitor, archive_of, visitor_of
+from arkqueue.web.pages.visitor import SignInNeeded, Visitor, anybody_of, archive_of, visitor_of
 
 log = logging.getLogger("arkqueue")
 
@@ -92,7 +93,7 @@ def page(build: Callable[[Visitor, Request], Shown | Response], back: str = "") 
         try:
             visitor = visitor_of(request).at(_shown_archive(request))
             request.state.token = visitor.caller.token
-            shown = build(visitor, request)
+            visitor, shown = _built(build, visitor, request)
         except SignInNeeded:
             return sign_in_first(request, back)
         except ArkqueueError as error:
@@ -106,6 +107,24 @@ def page(build: Callable[[Visitor, Request], Shown | Response], back: str = "") 
         return shown if isinstance(shown, Response) else answer(request, visitor, shown)
 
     return endpoint
+
+
+def _built(
+    build: Callable[[Visitor, Request], Shown | Response], visitor: Visitor, request: Request
+) -> tuple[Visitor, Shown | Response]:
+    """The contents of a page, and the visitor who sees them: a page of a public archive is also for
+    somebody who has signed in with rights for other archives.
+    """
+    try:
+        return visitor, build(visitor, request)
+    except NotFound:
+        if visitor.sees_all or request.method == "POST":
+            raise
+        with suppress(ArkqueueError, SignInNeeded):
+            if (anybody := anybody_of(request)) is not None and not visitor.is_anybody:
+                return anybody, build(anybody, request)
+        request.state.token = visitor.caller.token
+        raise
 
 
 def _shown_archive(request: Request) -> str:

@@ -100,10 +100,17 @@ def visitor_of(request: Request) -> Visitor:
         token = rights(session, request.app.state.configuration, person)
         if token is not None:
             return _visitor(request, token, _key_of(secret))
-    if public := request.app.state.configuration.public:
-        visitor = _visitor(request, Token(ANYBODY, "anybody", Scope.READ, list(public), _EVER, None, []), "")
-        return replace(visitor, caller=replace(visitor.caller, session=in_public(session)))
+    if (anybody := anybody_of(request)) is not None:
+        return anybody
     raise SignInNeeded
+
+
+def anybody_of(request: Request) -> Visitor | None:
+    """The visitor who has not signed in; None: no archive is public."""
+    if not (public := request.app.state.configuration.public):
+        return None
+    visitor = _visitor(request, Token(ANYBODY, "anybody", Scope.READ, list(public), _EVER, None, []), "")
+    return replace(visitor, caller=replace(visitor.caller, session=in_public(visitor.caller.session)))
 
 
 def _visitor(request: Request, token: Token, key: str) -> Visitor:

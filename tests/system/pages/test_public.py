@@ -20,7 +20,7 @@ from arkqueue.queue.purge import purge_runs
 from arkqueue.queue.tokens import Scope
 from arkqueue.web import create_app, run_api
 from tests.builders import HOST, PROCESS, AnArchive, an_archive
-from tests.system.pages.conftest import Visitors, said
+from tests.system.pages.conftest import Visitors, form_of, said
 from tests.system.web.conftest import PLAIN
 
 PERSON = "Mallory Quill"
@@ -163,6 +163,28 @@ def paused_with_all(session: Session, archive: AnArchive) -> None:  # noqa: ARG0
 
 def on_hold(session: Session, archive: AnArchive) -> None:
     holds.hold_archive(session, ArchiveId(archive.id), PERSON, why("hold"))
+
+
+def test_who_has_signed_in_for_other_archives_reads_what_everybody_reads(
+    visitor: Visitors, session: Session, archive: AnArchive, anybody: httpx.Client
+) -> None:
+    vault = an_archive(session, "vault")
+    vault.commit({"buried": ""})
+    archive.write("pdf@2", b"a line\n")
+    archive.fail("pdf@2")
+    anybody.cookies = visitor(Scope.OPERATE, "vault").cookies
+    (attempt,) = archive.sql("select attempt_id as id from task where id = %s", archive.task("pdf@2"))
+    for page in ("/papers", "/papers@2", "/papers@2/pdf", f"/-/log/{attempt['id']}/lines?line=1", "/papers?format=svg"):
+        answer = anybody.get(page)
+        assert answer.status_code == 200, page
+        assert 'method="post"' not in answer.text, page
+    assert 'name="verb" value="pause"' in anybody.get("/vault").text
+    assert said(anybody.get("/papers@99"), 404)
+    with anybody.stream("GET", "/-/live?of=papers") as events:
+        assert events.status_code == 200
+    form = {"form": form_of(anybody.get("/vault")), "name": "papers", "verb": "pause", "back": "/"}
+    assert anybody.post("/-/act", data=form).status_code == 404
+    assert anybody.get("/-/settings/papers").status_code == 404
 
 
 @pytest.mark.parametrize(
