@@ -41,6 +41,15 @@ def at(token: Token, archive: str) -> Token:
     return Token(token.id, token.name, scope, [archive], token.created_at, token.revoked_at, token.authors)
 
 
+def widest(token: Token) -> Token:
+    """The token with the widest scope that it has for an archive; it is for this archive only if the
+    scope differs.
+    """
+    if not isinstance(token, PersonsToken) or not token.scopes:
+        return token
+    return at(token, max(token.scopes, key=lambda archive: _ORDER.index(token.scopes[archive])))
+
+
 def rights_of(openid: OpenId, person: Person, names: Callable[[], Iterable[str]]) -> Token | None:
     """The rights of a person. None: they have none, because no grant is for their groups, or they
     signed in with another provider. ``names``: returns the names of all archives.

@@ -28,7 +28,7 @@ from arkqueue.views.public import in_public
 from arkqueue.web.access import Caller, admit
 from arkqueue.web.hosts import check_host, scheme_of
 from arkqueue.web.problems import Refused
-from arkqueue.web.rights import at, rights_of
+from arkqueue.web.rights import at, rights_of, widest
 
 COOKIE: Final = "arkqueue"
 NONCE: Final = 16
@@ -74,6 +74,11 @@ class Visitor:
     def looking(self) -> Visitor:
         """The visitor without buttons, for things on which nobody can act any more."""
         return replace(self, form="")
+
+    @property
+    def somewhere(self) -> Visitor:
+        """The visitor with the widest scope that they have for an archive: for a form that names any."""
+        return replace(self, caller=replace(self.caller, token=widest(self.caller.token)))
 
     def at(self, address: str) -> Visitor:
         """The visitor with the scope that they have for the archive of an address, like ``papers``

@@ -157,6 +157,7 @@ def test_a_person_acts_on_the_pages_of_the_installation_as_their_groups_may(
         rows = re.findall(r"<tr.*?</tr>", browser.get(page).text, re.S)
         assert ["<button" in row for row in rows if of_papers in row] == [True], page
         assert ["<button" in row for row in rows if of_books in row] == [False], page
+    assert "Set a lock" in browser.get("/-/locks").text
     ids = {one["name"]: one["id"] for one in browser.get("/-/notifications?format=json").json()["deliveries"]}
     form = {"form": form_of(browser.get("/-/notifications")), "back": "/-/notifications"}
     assert browser.post("/-/act/resend", data={**form, "name": ids["books@2"]}).status_code == 403
