@@ -141,7 +141,8 @@ def _branch_shown(
     present = [b for b in view.branches if not b.deleted]
     wanted, before = filter_of(request), request.query_params.get("before", "")
     faulty = faulty_at_head(session, branch)
-    chosen = [name for text in request.query_params.getlist("columns") for name in text.split(",") if name]
+    columns = [name for text in request.query_params.getlist("columns") for name in text.split(",") if name]
+    chosen = [*dict.fromkeys(columns)]
     defined = newest_definition(session, branch)
     most = _most_rows(len(chosen or defined))
     page, failures, needing = _page(visitor, id, branch, wanted, before, faulty, most)

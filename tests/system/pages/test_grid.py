@@ -495,7 +495,7 @@ def test_with_many_columns_a_page_has_fewer_rows_and_the_others_follow(
 
 
 def test_columns_are_chosen_in_the_address(operator: httpx.Client, archive: AnArchive) -> None:  # noqa: ARG001
-    found = grid(operator, columns="upload,index,nothing")
+    found = grid(operator, columns="upload,index,nothing,index")
     assert [column["name"] for column in found["columns"]] == ["upload", "index"]
     assert all(len(row["cells"]) == 2 for row in found["rows"])
     page = operator.get("/papers", params={"columns": "pdf,index"})
