@@ -200,9 +200,11 @@ def _of_many(session: Session, configuration: Configuration, delivery: Delivery)
             others.append(f"… and {more:,} more that {(_VERBS if more == 1 else _MANY)[Occasion(row.occasion)]}")
     author = next((run.author for run in views_of_runs(session, [delivery.run])), "") if delivery.run else ""
     base = f"{configuration.pages_url}/{page_path(archive.name)}"
+    has_failed = any(row.occasion == Occasion.FAILED for row in found)
     return Message(
         delivery, archive.name, _line(f"{archive.name}: {', '.join(parts)}", LONGEST_LINE), None, [], 0, [], "",
-        [f"arkqueue runs {archive.name} --state failed", f"arkqueue delivery list {archive.name}"], f"{base}?state=unhandled", others, author,
+        [f"arkqueue runs {archive.name}{' --state failed' * has_failed}", f"arkqueue delivery list {archive.name}"],
+        f"{base}{'?state=unhandled' * has_failed}", others, author,
     )  # fmt: skip
 
 

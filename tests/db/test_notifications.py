@@ -13,9 +13,11 @@ import pytest
 
 from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.config import Configuration
+from arkqueue.config.receivers import Mail
 from arkqueue.db.session import Session, rows
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import MAIL_WINDOW, MOST_MAILS, USUAL_OCCASIONS, ArchiveId, End, Occasion, RunId
+from arkqueue.notifications.mail import mail_of
 from arkqueue.notifications.message import write
 from arkqueue.queue import archives, deletion, holds, many, notifications, purge
 from arkqueue.queue.notifications import Delivery
@@ -629,6 +631,24 @@ def test_where_many_wait_for_a_mailbox_one_mail_tells_of_all(archive: AnArchive)
     archive.sql("update delivery set sending_until = null")
     failed_runs(archive, 2 + notifications.LEAST_CARRIED)
     assert sorted(carried(archive)) == [0, notifications.LEAST_CARRIED]
+
+
+def test_a_mail_about_good_news_leads_to_no_failures(archive: AnArchive) -> None:
+    set_receivers(archive, **{ANN: ["completed"]})
+    for number in range(2, 3 + notifications.LEAST_CARRIED):
+        archive.commit({"a": ""})
+        archive.run(f"a@{number}")
+    judge(archive.session)
+    configuration = Configuration(home=Path("home"), public_url="https://queue.example.org")
+    (head,) = choose(archive)
+    many = write(archive.session, configuration, head)
+    one = write(archive.session, configuration, replace(head, carries=0))
+    assert many is not None
+    assert one is not None
+    assert (many.title, many.url) == ("papers: 6 have completed", "https://queue.example.org/papers")
+    assert many.commands[0] == "arkqueue runs papers"
+    settings = Mail(server="localhost:25", tls="none", sender="queue@example.org", recipients=("*",))
+    assert "\n\nTo see more:\n  arkqueue show papers@2\n" in mail_of(settings, one, ANN).get_content()
 
 
 def test_what_a_mail_told_of_was_sent_with_it_or_waits_for_itself_again(archive: AnArchive) -> None:
