@@ -726,6 +726,9 @@ def test_what_was_wrong_with_a_notification_and_why_somebody_acted_is_shown_whol
         cell = page.locator("td", has_text="zoe@example.net")
         expect(cell).to_contain_text(long.strip())
         assert cell.evaluate("cell => cell.scrollWidth <= cell.clientWidth"), "nothing of it is cut"
+        if address == "/-/notifications":
+            lines = "cell => { const all = document.createRange(); all.selectNodeContents(cell); return all.getClientRects().length }"
+            assert page.locator("td.to").first.evaluate(lines) == 1, "there is room for the receiver"
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
