@@ -38,6 +38,12 @@ case when h.verb = 'undelete' then 'it was undeleted'
      when h.run_id is not null and h.task_id is null and t.item <> '' and starts_with(h.note || ': ', t.name || '/*: ') then substr(h.note, length(t.name) + 5)
      else h.note end
 
+-- part: hold
+-- The entry `h` of the audit log that holds a task `t`. A plan that is older than the entries may read
+-- all of them, and the dead ones that previews leave. `offset` keeps the condition on the task out of
+-- the join, so that nothing is read for a task without a hold.
+left join lateral (select * from deed where t.hold_id is not null and id = t.hold_id offset 0) h on true
+
 -- part: held_backfill
 -- The number of the backfill that an entry `h` of the audit log holds (queue/backfill.py); null: it
 -- holds none.
@@ -493,7 +499,7 @@ select t.id, t.run_id, t.number, t.run, t.name, t.item, t.kind, t.state, not t.p
 from task t
 left join attempt at on at.id = t.attempt_id
 left join task_manager tm on tm.process = at.process
-left join deed h on h.id = t.hold_id
+{part hold}
 
 -- name: list_tasks
 -- The tasks of runs with their newest attempts, in the order of the workflow files, without tasks
@@ -665,9 +671,9 @@ join revision r on r.id = run.revision_id
 left join (select * from pause limit 1) p on a.paused_with_all
 left join attempt at on at.id = t.attempt_id
 left join task_manager tm on tm.process = at.process
-left join deed h on h.id = t.hold_id
-left join deed l on l.id = t.release_id
-left join deed o on o.id = a.hold_id
+{part hold}
+left join lateral (select * from deed where t.release_id is not null and id = t.release_id offset 0) l on true
+left join lateral (select * from deed where a.hold_id is not null and id = a.hold_id offset 0) o on true
 where t.id = any(array(select unnest(%(tasks)s::bigint[])))
 order by t.position, t.id;
 
