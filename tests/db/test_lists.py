@@ -668,17 +668,22 @@ def test_a_failure_in_a_long_list_is_judged_without_reading_its_items_again(
     def and_count(graph: Graph, *told: Any, **options: Any) -> None:
         before = count(graph)
         follow(graph, *told, **options)
-        read.append(count(graph) - before)
+        read[-1] += count(graph) - before  # a transaction that is tried again counts, too
 
-    items = 900  # of some hundreds PostgreSQL rather reads and sorts all than go along the index
+    items = 900  # of a few dozens PostgreSQL rather reads and sorts all than go along the index
     archive = an_archive(session)
+    # Plans depend on the pages that earlier tests have left, which autovacuum changes in its own time.
+    archive.sql("vacuum full task, edge")
     some = f"foreach: {[str(n) for n in range(items)]}".replace("'", '"')
     archive.commit({"fetch": some, "store": f"{some}\ndepends: [fetch]", "index": "depends: [store]"})
     archive.sql("analyze task, edge")  # as autovacuum does in its own time
     claims = archive.claim_some(items)
     archive.record(claims[0].attempt, End.EXITED, 1)
     monkeypatch.setattr(Graph, "follow", and_count)
-    archive.record(claims[1].attempt, End.EXITED, 1)
-    archive.record(claims[2].attempt, End.EXITED, 0)
-    assert len(read) == 2
-    assert max(read) < items / 2, read
+    for one, code in ((claims[1], 1), (claims[2], 0)):
+        read.append(0)
+        archive.record(one.attempt, End.EXITED, code)
+    plan = archive.sql(
+        "explain (generic_plan) select source from edge where target = $1 and not met and kind in ('depends', 'stopping') order by source desc"
+    )
+    assert 0 < min(read) <= max(read) < items / 2, (read, plan)
