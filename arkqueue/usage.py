@@ -14,10 +14,10 @@ def usage_in_words(processor_seconds: float | None, peak_memory_bytes: int | Non
         return ""
     processor = f"{_seconds(processor_seconds)} of processor time"
     if sampled:
-        memory = f" and {_size(peak_memory_bytes, math.floor)} of memory" if peak_memory_bytes else ""
+        memory = f" and {size_in_words(peak_memory_bytes, math.floor)} of memory" if peak_memory_bytes else ""
         return f"at least {processor}{memory}"
     return processor + (
-        f", at most {_size(peak_memory_bytes, math.ceil)} of memory in one process" if peak_memory_bytes else ""
+        f", at most {size_in_words(peak_memory_bytes, math.ceil)} of memory in one process" if peak_memory_bytes else ""
     )
 
 
@@ -35,8 +35,8 @@ def usage_of_run_in_words(
     if peak_memory_bytes is None:
         return words
     if is_all:
-        return f"{words}, at most {_size(peak_memory_bytes, math.ceil)} of memory in one process"
-    return f"{words}, at least {_size(peak_memory_bytes, math.floor)} of memory in one of them"
+        return f"{words}, at most {size_in_words(peak_memory_bytes, math.ceil)} of memory in one process"
+    return f"{words}, at least {size_in_words(peak_memory_bytes, math.floor)} of memory in one of them"
 
 
 def _seconds(seconds: float) -> str:
@@ -48,7 +48,7 @@ def _seconds(seconds: float) -> str:
     return f"{seconds:.1f} s"
 
 
-def _size(size: int, rounded: Callable[[float], int]) -> str:
+def size_in_words(size: int, rounded: Callable[[float], int]) -> str:
     """A size in MiB, or in tenths of a GiB."""
     if size < 1 << 30:
         return f"{rounded(size / (1 << 20))} MiB"

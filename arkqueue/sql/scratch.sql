@@ -104,6 +104,20 @@ from (select store, item <> '' as of_items, count(*)::int as folders, sum(bytes)
 left join lateral (select hostname from task_manager m where m.store = k.store order by m.seen_at desc limit 1) m on true
 order by k.of_items, m.hostname, k.store;
 
+-- name: largest_kept_scratch
+-- For each of some stores, the settled run whose folders take the most there, at least `least` bytes.
+-- Folders of a settled run stay for a retry. Only the `most` runs with the largest folders are read.
+select distinct on (s.store) s.store, s.bytes, a.name as archive, b.name as branch, b.main, run.number, run.run
+from unnest(%(stores)s::text[]) of(store)
+cross join lateral (
+    select store, run_id, sum(bytes)::bigint as bytes from scratch
+    where store = of.store and removed_at is null and made_at is not null
+    group by store, run_id having sum(bytes) >= %(least)s order by sum(bytes) desc limit %(most)s) s
+join run on run.id = s.run_id and run.deleted_at is null
+join archive a on a.id = run.archive_id join branch b on b.id = run.branch_id
+where not exists (select from task t where t.run_id = s.run_id and t.settled_at is null)
+order by s.store, s.bytes desc, run.id;
+
 -- name: measured_scratch
 -- Store the sizes of folders.
 update scratch s set bytes = m.bytes from unnest(%(ids)s::bigint[], %(bytes)s::bigint[]) m(id, bytes)

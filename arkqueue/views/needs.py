@@ -4,6 +4,7 @@ installation. ``arkqueue status`` and the overview page begin with them.
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +15,9 @@ from arkqueue.db.session import Block, Session
 from arkqueue.durations import age_of, in_clock, took
 from arkqueue.lock_names import is_global
 from arkqueue.model import SILENCE, ArchiveId
+from arkqueue.names import run_name
 from arkqueue.states import State
+from arkqueue.usage import size_in_words
 from arkqueue.views.archives import UNREADABLE, ArchiveView, PausedLockView, archives, in_short
 from arkqueue.views.attention import (
     Attention,
@@ -43,6 +46,11 @@ MOST_OF_ONE: Final = 500
 """The most tasks of one kind that have lines if a person asks about a single archive."""
 MOST_ARCHIVES: Final = 100
 """The most stopped, held and paused archives that have lines."""
+
+WORTH_A_DELETION: Final = 100 << 20
+"""The fewest bytes in the scratch folders of a run for which its deletion is a remedy of a full disk."""
+MOST_WITH_SCRATCH: Final = 20
+"""The most runs of one place, those with the largest scratch folders, of which one may be deleted."""
 
 UNHANDLED: Final = "state=unhandled"
 """The query of an archive's page that shows its unhandled failures alone."""
@@ -108,12 +116,15 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault of the installation. ``manager``: the task manager with the fault; ``command``: the remedy, if ``text`` does not name it."""
+    """A fault of the installation. ``manager``: the task manager with the fault; ``command``: the
+    remedy, if ``text`` does not name it. ``run``: the run whose deletion is the remedy.
+    """
 
     about: About
     text: str
     manager: str = ""
     command: str = ""
+    run: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,16 +294,26 @@ def faults_of_installation(session: Session, numbers: Any, lease: float) -> list
     found = [Fault(about, text) for about, text in told if about not in (About.ARCHIVES, About.LOCKS, *of_managers)]
     if not any(about in of_managers for about, _ in told):
         return found
-    known = task_managers(session)
-    return found + [fault for one in known if one.alive for fault in _of_manager(one)]
+    known = [one for one in task_managers(session) if one.alive]
+    stores = {one.store for one in known if one.low_disk and one.store}
+    asked: dict[str, Any] = {"stores": sorted(stores), "least": WORTH_A_DELETION, "most": MOST_WITH_SCRATCH}
+    kept = {row.store: row for row in session.rows("largest_kept_scratch", **asked)} if stores else {}
+    return found + [fault for one in known for fault in _of_manager(one, kept.get(one.store or ""))]
 
 
-def _of_manager(manager: TaskManagerView) -> list[Fault]:
-    """The reasons why a task manager starts no tasks, or no containers."""
+def _of_manager(manager: TaskManagerView, kept: Any) -> list[Fault]:
+    """The reasons why a task manager starts no tasks, or no containers. ``kept``: the run whose
+    scratch folders, which stay for a retry, take the most room there; None: there is none.
+    """
     found, name = [], manager.name
     if manager.low_disk:
         text = f"task manager {name} claims nothing: {manager.low_disk}. Remove what is not needed there."
-        found.append(Fault(About.DISK, text, name))
+        if kept is None:
+            found.append(Fault(About.DISK, text, name))
+        else:
+            run, size = run_name(kept), size_in_words(kept.bytes, math.floor)
+            text += f" The scratch folders of {run} there ({size}) stay for a retry. If they are on this disk, the deletion of the run makes room."
+            found.append(Fault(About.DISK, text, name, f"arkqueue delete {shlex.quote(run)}", run))
     if manager.fault:
         found.append(Fault(About.UNFIT, f"task manager {name} can start nothing: {manager.fault}", name))
     elif manager.engine_fault:

@@ -48,7 +48,8 @@ BUTTONS: Final = {
 @dataclass(frozen=True, slots=True)
 class Trouble:
     """A problem of the installation. ``act``: the form that helps, for ``name``, with its
-    ``button``. If it is empty, ``address`` is a page with details, if there is one.
+    ``button``. If it is empty, ``address`` is a page with details, if there is one. ``run``: the run
+    whose deletion helps.
     """
 
     text: str
@@ -56,6 +57,7 @@ class Trouble:
     act: str = ""
     name: str = ""
     button: str = ""
+    run: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +205,8 @@ def _trouble(fault: Fault) -> Trouble:
         return Trouble(fault.text, PAGES[About.TASK_MANAGERS], "resume-all", "", "Resume everything")
     if fault.about is About.DRAINED:
         return Trouble(fault.text, PAGES[About.TASK_MANAGERS], "resume-worker", fault.manager, "Resume")
-    return Trouble(fault.text, PAGES[About.TASK_MANAGERS] if fault.manager else PAGES.get(fault.about, ""))
+    address = PAGES[About.TASK_MANAGERS] if fault.manager else PAGES.get(fault.about, "")
+    return Trouble(fault.text, address, run=fault.run)
 
 
 def _line(archive: ArchiveView, runs: list[RunInShort], unhandled: Sequence[int], waits: list[Wait]) -> Line:

@@ -23,7 +23,7 @@ from arkqueue.views.explain import explain
 from tests.builders import HOST, PROCESS, AnArchive, a_workflow, an_archive, an_entry, faulty
 from tests.db.test_backfills import an_old_archive, fill, plan_all
 from tests.db.test_scratch import Host
-from tests.system.pages.conftest import Visitors, confirm, first, form_of, said
+from tests.system.pages.conftest import Visitors, confirm, first, form_of, press, said
 
 
 @pytest.fixture
@@ -141,6 +141,29 @@ def test_a_task_manager_with_a_full_disk_has_its_name(
     assert "task manager node2 claims nothing: the disk of /srv/scratch has 1 MiB free. Remove" in words
     assert 'href="/-/task-managers">Show it' in operator.get("/").text
     assert "node2" not in visitor(Scope.OPERATE, "papers").get("/").text
+
+
+def test_a_full_disk_with_kept_scratch_folders_offers_the_deletion_of_their_run(
+    operator: httpx.Client, visitor: Visitors, archive: AnArchive
+) -> None:
+    archive.commit({"fetch": "scratch: run", "unpack": "depends: [fetch]\nscratch: run"})
+    archive.commit({"fetch": "scratch: run"})
+    here = Host(archive.session, "here")
+    for folder in here.claims():
+        here.take(folder)
+        here.end(folder.attempt, code=1)
+    sizes = "update scratch set made_at = now(), bytes = (case when run_id = %s then 5 else 4 end)::bigint << 30"
+    archive.sql(sizes, archive.run_id(2))
+    archive.sql("update task_manager set low_disk = 'the disk of /srv has 1 MiB free' where store = 'here'")
+    page = operator.get("/")
+    assert "The scratch folders of papers@2 there (5.0 GiB) stay for a retry." in said(page)
+    assert ">Delete papers@2</button>" in page.text
+    assert ">Delete papers@2<" not in visitor(Scope.READ).get("/").text
+    before = press(operator, "/", "papers@2", "delete", sure="")
+    confirm(operator, before)
+    assert ">Delete papers@3</button>" in operator.get("/").text
+    archive.sql("update scratch set bytes = 1000")
+    assert 'href="/-/task-managers">Show it' in operator.get("/").text
 
 
 def test_what_is_wrong_with_the_installation_has_a_button_that_helps(
