@@ -104,6 +104,12 @@ from backfill f cross join lateral (
     where r.backfill_id = f.id and r.deleted_at is null) c
 where f.id = %(backfill)s;
 
+-- part: note_on_failure
+-- A person's note `d` on a failure of a task: somebody wrote it after an attempt had ended. A note
+-- counts until the task is fixed: after a retry that completed, the next failure is another one.
+d.verb = 'note' and d.at > (select min(at.ended_at) from attempt at where at.task_id = d.task_id)
+and not exists (select from attempt at where at.task_id = d.task_id and at."end" = 'exited' and at.exit_code = 0 and at.ended_at > d.at)
+
 -- name: failures_of_backfills
 -- The backfills with failed or rejected tasks that nobody has waived, or noted since they failed, or
 -- with runs that could not start: the numbers of these tasks (without REPORT), of these REPORTs, and
@@ -123,7 +129,7 @@ select * from (
     join branch b on b.id = run.branch_id join archive a on a.id = run.archive_id
     cross join lateral (
         select count(*) filter (where t.name <> 'REPORT') as failed, count(*) filter (where t.name = 'REPORT') as unsent from task t
-        where t.id in (select d.task_id from deed d where d.run_id = bad.run_id and d.verb = 'note' and d.at > (select min(at.ended_at) from attempt at where at.task_id = d.task_id))
+        where t.id in (select d.task_id from deed d where d.run_id = bad.run_id and {part note_on_failure})
           and t.state in ('failed', 'rejected') and not t.waived and bad.unstarted = 0) noted
     where run.deleted_at is null and b.deleted_at is null and a.removed_at is null
       and (%(archives)s::bigint[] is null or a.id = any(%(archives)s))
@@ -138,7 +144,7 @@ where failed + unsent + unstarted > 0 order by id desc limit %(most)s;
  where r.backfill_id = %(backfill)s and r.deleted_at is null
    and (r.faults <> '[]' or exists (
         select from task t where t.run_id = r.id and t.state in ('failed', 'rejected') and not t.waived and not t.deleted
-          and not exists (select from deed d where d.task_id = t.id and d.verb = 'note' and d.at > (select min(at.ended_at) from attempt at where at.task_id = t.id))))
+          and not exists (select from deed d where d.task_id = t.id and {part note_on_failure})))
  order by r.id limit %(most)s)
 union all
 (with going as (

@@ -1367,9 +1367,15 @@ from task g where g.id = any(%(gates)s);
 (c.highest_number is null or (c.highest_number, c.highest_run) <= (t.number, t.run)
  or t.run > 1 and t.item = '' and (select trigger from run where run.id = t.run_id) = 'submission')
 
+-- part: note_on_failure
+-- A person's note `d` on a failure of a task: somebody wrote it after an attempt had ended. A note
+-- counts until the task is fixed: after a retry that completed, the next failure is another one.
+d.verb = 'note' and d.at > (select min(at.ended_at) from attempt at where at.task_id = d.task_id)
+and not exists (select from attempt at where at.task_id = d.task_id and at."end" = 'exited' and at.exit_code = 0 and at.ended_at > d.at)
+
 -- part: not_noted
 -- A failure `t` on which nobody has written a note since it failed.
-not exists (select from deed d where d.task_id = t.id and d.verb = 'note' and d.at > (select min(at.ended_at) from attempt at where at.task_id = t.id))
+not exists (select from deed d where d.task_id = t.id and {part note_on_failure})
 
 -- part: unhandled
 -- The unhandled failures of some archives (null: all): failed and rejected tasks that nobody has
@@ -1458,10 +1464,10 @@ where run.id in (
 order by run.id desc limit %(limit)s;
 
 -- name: notes_of_failures
--- For each of some tasks, the newest note that a person made after an attempt had ended.
+-- For each of some tasks, the newest note on its failure.
 select distinct on (d.task_id) d.task_id, d.by, d.at, d.note
 from deed d
-where d.task_id = any(%(tasks)s) and d.verb = 'note' and d.at > (select min(at.ended_at) from attempt at where at.task_id = d.task_id)
+where d.task_id = any(%(tasks)s) and {part note_on_failure}
 order by d.task_id, d.id desc;
 
 -- name: last_said

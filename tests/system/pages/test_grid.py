@@ -16,7 +16,7 @@ import pytest
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict
 from arkqueue.model import ArchiveId, End, RunId, Stream, Workflow
-from arkqueue.queue import claim, control, deletion, locks, purge
+from arkqueue.queue import claim, control, deletion, locks, purge, redo
 from arkqueue.queue.tokens import Scope
 from arkqueue.views.explain import explain
 from tests.builders import HOST, PROCESS, AnArchive, a_workflow, an_archive, faulty
@@ -210,6 +210,22 @@ def test_a_note_takes_a_failure_out_of_what_needs_somebody(operator: httpx.Clien
     archive.commit({"index": ""})
     archive.fail("index@4")
     assert grid(operator)["failed"] == 1
+
+
+def test_a_note_counts_until_the_task_is_fixed(operator: httpx.Client, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"index": ""})
+    archive.fail("index@2")
+    control.note(session, "the disk", "ann", run=RunId(archive.run_id(2)), task=archive.task("index@2"))
+    archive.retry("index@2")
+    archive.fail("index@2")
+    assert grid(operator)["failed"] == 0, "it still fails for the reason that is known"
+    archive.retry("index@2")
+    archive.run("index@2")
+    redo.retry_from(session, RunId(archive.run_id(2)), "index", "ann")
+    archive.fail("index@2")
+    assert grid(operator)["failed"] == 1
+    assert "the disk" not in cells(operator)["papers@2/index"]["says"]
 
 
 def test_a_note_from_before_the_failure_takes_nothing_out(
