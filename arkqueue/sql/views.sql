@@ -236,8 +236,9 @@ where run.id < coalesce(%(before)s::bigint, 9223372036854775807)
 order by run.id desc limit %(limit)s;
 
 -- part: has_words
--- Whether a revision has the words, and its author has those of `author`.
+-- Whether a revision has the words, and its message and author have those of `message` and `author`.
 words_of(r.author, r.message) @@ to_tsquery('simple', %(words)s)
+and (%(message)s::text is null or words_of('', r.message) @@ to_tsquery('simple', %(message)s))
 and (%(author)s::text is null or words_of(r.author, '') @@ to_tsquery('simple', %(author)s))
 
 -- part: run_has_words

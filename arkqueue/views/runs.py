@@ -271,6 +271,7 @@ def matching_runs(
     branch: BranchId,
     *,
     words: str | None = None,
+    message: str | None = None,
     author: str | None = None,
     task: str | None = None,
     task_state: State | None = None,
@@ -279,10 +280,10 @@ def matching_runs(
     limit: int = 50,
 ) -> RunPage:
     """A page of the runs of a branch, newest first. ``words``: a query (`search.query_of`) for
-    messages and authors; ``author``: for authors only. ``task``: runs that have this task, in
+    messages and authors; ``message``, ``author``: for one of them only. ``task``: runs that have this task, in
     ``task_state`` if given. One of ``words`` and ``task`` is given.
     """
-    filters: dict[str, Any] = {"branch": branch, "words": words, "author": author}
+    filters: dict[str, Any] = {"branch": branch, "words": words, "message": message, "author": author}
     block = "page_of_matching_runs"
     if task is not None:
         block = "page_of_runs_with_task"
@@ -335,6 +336,7 @@ def unhandled_runs(
     branch: BranchId,
     *,
     words: str | None,
+    message: str | None,
     author: str | None,
     task: str | None,
     faulty: int | None,
@@ -342,13 +344,12 @@ def unhandled_runs(
     limit: int,
 ) -> RunPage:
     """A page of the runs of a branch with failures that nobody has handled, newest first. ``words``,
-    ``author``: as in `matching_runs`; ``task``: the name of the tasks that failed. ``faulty``: the
+    ``message``, ``author``: as in `matching_runs`; ``task``: the name of the tasks that failed. ``faulty``: the
     id of the run at the head whose workflow files have faults; None: there is none.
     """
-    filters: dict[str, Any] = {"archives": [archive], "branch": branch, "words": words, "author": author}
-    return _paged(
-        session, "page_of_unhandled_runs", filters | {"task": task, "faulty": faulty}, (), before, limit, tasks=False
-    )
+    filters: dict[str, Any] = {"archives": [archive], "branch": branch, "words": words, "message": message}
+    filters |= {"author": author, "task": task, "faulty": faulty}
+    return _paged(session, "page_of_unhandled_runs", filters, (), before, limit, tasks=False)
 
 
 def run(session: Session, run: RunId, item: str | None = None, shown: Listed | None = None) -> RunDetail:

@@ -122,7 +122,9 @@ def runs_with_words(
     if words is None:
         return []
     asked = None if archives is None else list(archives)
-    found = session.rows("runs_with_words", words=words, author=query_of(author), archives=asked, limit=most)
+    found = session.rows(
+        "runs_with_words", words=words, message=None, author=query_of(author), archives=asked, limit=most
+    )
     return views_of_runs(session, [row.id for row in found])
 
 

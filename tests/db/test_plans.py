@@ -277,7 +277,7 @@ def test_what_a_person_asks_and_does_reads_along_indices(plans: Plans, line: Lin
     plans.of(lambda: unhandled_failures(session, ArchiveId(line.branch.archive), line.branch.id, 5))
     plans.uses("task_bad", "with bad as materialized")
     plans.of(lambda: attention(session, None, 50, 5))
-    plans.of(lambda: unhandled_runs(session, ArchiveId(line.branch.archive), line.branch.id, words=None, author=None, task=None, faulty=None, before=None, limit=50))  # fmt: skip
+    plans.of(lambda: unhandled_runs(session, ArchiveId(line.branch.archive), line.branch.id, words=None, message=None, author=None, task=None, faulty=None, before=None, limit=50))  # fmt: skip
     plans.of(lambda: waits_of(session, [ArchiveId(line.branch.archive)]))
     plans.uses("task_open", "with recursive names(branch_id, name)")
     plans.of(lambda: inputs_of(session, TaskId(tasks["pdf"])))

@@ -635,7 +635,8 @@ def test_a_frequent_author_of_other_archives_is_sought_in_the_runs_of_this_one(s
         other.branches[""].id,
     )
     archive.sql("analyze run, revision")
-    asked = {"branch": archive.branches[""].id, "words": "'ann':*", "author": "'ann':*", "before": None}
+    asked = {"branch": archive.branches[""].id, "words": "'ann':*", "message": None, "author": "'ann':*"}
+    asked |= {"before": None}
     plan = plan_of(session, "page_of_matching_runs", analyze=True, **asked, limit=51, nearest=1000)
     read = re.findall(r"on revision r\S* .*\((?:actual .*rows=(\d+)\S* loops=(\d+)|never executed)\)", plan)
     assert sum(int(rows or 0) * int(loops or 0) for rows, loops in read) == 51, plan  # the page has 50

@@ -429,10 +429,12 @@ def _runs(
     have faults. ``most``: the most runs.
     """
     session = visitor.caller.session
-    words, author, task = query_of(f"{wanted.message} {wanted.author}"), query_of(wanted.author), wanted.task or None
+    # The index of words has messages and authors together.
+    words, task = query_of(f"{wanted.message} {wanted.author}"), wanted.task or None
+    message, author = query_of(wanted.message), query_of(wanted.author)
     if wanted.state == UNHANDLED:
         return unhandled_runs(
-            session, archive, branch, words=words, author=author, task=task, faulty=None if task else faulty, before=before, limit=most
+            session, archive, branch, words=words, message=message, author=author, task=task, faulty=None if task else faulty, before=before, limit=most
         )  # fmt: skip
     states = [RunState(wanted.state)] if wanted.state and not wanted.task else []
     if not (words or task):
@@ -440,6 +442,6 @@ def _runs(
             session, archives=[archive], branch=branch, states=states, before=before, limit=most, backfills=False
         )  # fmt: skip
     return matching_runs(
-        session, branch, words=words, author=author, task=task, states=states, before=before, limit=most,
+        session, branch, words=words, message=message, author=author, task=task, states=states, before=before, limit=most,
         task_state=State(wanted.state) if wanted.state and wanted.task else None,
     )  # fmt: skip
