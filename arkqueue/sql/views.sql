@@ -1473,13 +1473,17 @@ order by d.task_id, d.id desc;
 
 -- name: last_said
 -- The end of the output of each of some attempts: of its error output, or else of its standard
--- output.
+-- output. Each of the last `parts` chunks gives its last `bytes`.
 select a.id as attempt, said.data
 from unnest(%(attempts)s::bigint[]) a(id)
 cross join lateral (
-    select substring(c.data from greatest(length(c.data) - %(bytes)s + 1, 1)) as data
-    from (select * from log_chunk where attempt_id = a.id and stream <> 'note' order by position desc limit 20) c
-    order by c.stream = 'stderr' desc, c.position desc limit 1) said;
+    select string_agg(substring(c.data from greatest(length(c.data) - %(bytes)s + 1, 1)), '' order by c.position) as data
+    from (select c.data, c.position
+          from (select c.*, bool_or(c.stream = 'stderr') over () as has_errors
+                from (select * from log_chunk where attempt_id = a.id and stream <> 'note' order by position desc limit 20) c) c
+          where (c.stream = 'stderr') = c.has_errors
+          order by c.position desc limit %(parts)s) c) said
+where said.data is not null;
 
 -- name: branch_withheld
 -- Whether no task of a branch starts, because its archive is paused or stopped.

@@ -23,7 +23,9 @@ from arkqueue.views.runs import RunInShort, RunView, runs_in_short, views_of_run
 from arkqueue.views.tasks import TaskView, tasks_by_id
 
 LONGEST_LINE = 400
-"""The number of bytes at the end of a log that are searched for its last line."""
+"""The number of bytes at the end of a part of a log that are searched for its last line."""
+MOST_PARTS = 4
+"""The number of parts at the end of a log that are searched for its last line."""
 TIMES, LONGER = 3.0, 600.0
 """A running task may hang if it takes ``TIMES`` as long as usual, and ``LONGER`` seconds more."""
 MOST_REVISIONS = 1000
@@ -37,6 +39,10 @@ MOST_HOLDS = 200
 T = TypeVar("T")
 S = TypeVar("S")
 _COLOURS = re.compile(r"\x1b\[[0-9;:]*m")
+_ECHO = re.compile(r"(?:g?make(?:\[\d+\])?: (?:\*\*\*|Leaving directory|Target )|ninja: build stopped)")
+"""The beginning of a line in which a build program repeats that one of its commands failed. The
+command itself has written what was wrong before this line.
+"""
 
 
 def recent_runs(session: Session, archives: Sequence[ArchiveId], most: int) -> dict[str, list[RunInShort]]:
@@ -145,13 +151,18 @@ def notes_of(session: Session, failures: Sequence[int]) -> dict[int, NoteView]:
 
 def last_lines(session: Session, tasks: Sequence[TaskView]) -> dict[int, str]:
     """The last line of the newest attempt of each of some tasks, by the task's id: of its error
-    output, if it has any.
+    output, if it has any. If the last lines only repeat that a command failed, the line before them.
     """
     attempts = {task.attempt: task.id for task in tasks if task.attempt is not None}
-    rows = session.rows("last_said", attempts=list(attempts), bytes=LONGEST_LINE) if attempts else []
+    rows = session.rows("last_said", attempts=list(attempts), bytes=LONGEST_LINE, parts=MOST_PARTS) if attempts else []
     lines = {attempts[row.attempt]: row.data.decode("utf-8", "replace").split("\n") for row in rows}
-    said = {id: [_COLOURS.sub("", line).strip() for line in some] for id, some in lines.items()}
-    return {id: line for id, some in said.items() if (line := next((one for one in reversed(some) if one), ""))}
+    return {id: line for id, some in lines.items() if (line := _last(some))}
+
+
+def _last(lines: Sequence[str]) -> str:
+    """The last line of some, as `last_lines` says; empty if all are empty."""
+    written = [line for line in (_COLOURS.sub("", one).strip() for one in reversed(lines)) if line]
+    return next((line for line in written if not _ECHO.match(line)), written[0] if written else "")
 
 
 @dataclass(frozen=True, slots=True)

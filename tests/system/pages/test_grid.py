@@ -532,6 +532,17 @@ def test_a_failure_says_its_last_line(operator: httpx.Client, archive: AnArchive
     assert hit["lines"] == ["curl: (7) no route"]
 
 
+def test_a_failure_below_make_says_the_line_of_the_command(operator: httpx.Client, archive: AnArchive) -> None:
+    repeated = b"make[1]: *** [Makefile:2: paper] Error 7\n", b"make: *** [Makefile:41: pdf] Error 2\n"
+    archive.write("index@2", (Stream.STDERR, b"curl: (7) no route\n"), *((Stream.STDERR, line) for line in repeated))
+    archive.end("index@2", 2)
+    archive.commit({"index": "", "other": ""})
+    archive.write("other@4", (Stream.STDERR, b"".join(repeated)))
+    archive.end("other@4", 2)
+    assert cells(operator)["papers@2/index"]["says"].endswith(" failed: exit code 2: curl: (7) no route.")
+    assert cells(operator)["papers@4/other"]["says"].endswith(": make: *** [Makefile:41: pdf] Error 2.")
+
+
 def test_a_run_at_the_revision_where_watching_begins_shows_its_tasks(operator: httpx.Client, session: Session) -> None:
     archive = an_archive(session, "box", tasks=a_workflow({"store": "on: submission"}))
     archive.submit("{}")
