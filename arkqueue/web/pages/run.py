@@ -12,7 +12,7 @@ from typing import Any
 
 from starlette.requests import Request
 
-from arkqueue.archives.changed import ChangedFiles, changed_files
+from arkqueue.archives.changed import ChangedFiles, changed_files, lines_of_faults
 from arkqueue.db.session import Session
 from arkqueue.model import RunId, TaskId, TaskKind
 from arkqueue.names import EVERY_TASK, Name, task_in_run
@@ -72,10 +72,15 @@ def run(visitor: Visitor, request: Request, id: RunId) -> Shown:
     session, configuration = visitor.caller.session, visitor.caller.configuration
     names |= _obstacle(visitor, view, names)
     changes = changed_files(session, configuration, id, MOST_FILES) if not view.baseline else None
+    # A backfill has workflow files of another revision. Visitors who have not signed in see no files.
+    is_shown = view.faults and not view.backfill and not visitor.is_anybody
+    lines = lines_of_faults(session, configuration, id, view.faults) if is_shown else [[] for _ in view.faults]
     # The fault may contain a path of the server.
     if changes and changes.fault and visitor.is_anybody:
         changes = replace(changes, fault="They cannot be read for now.")
-    return Shown("run.html", {**names, "changes": changes or ChangedFiles(files=[], total=0, fault="")})
+    return Shown(
+        "run.html", {**names, "changes": changes or ChangedFiles(files=[], total=0, fault=""), "_lines": lines}
+    )
 
 
 def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict[str, object]]:

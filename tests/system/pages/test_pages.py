@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import html
 import re
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,11 @@ from arkqueue.archives import changed
 from arkqueue.db.session import Session
 from arkqueue.logs import Logs
 from arkqueue.model import ArchiveId, BranchId, End, Fault, LogAppend, LogChunk, RunId, Stream, Usage, Workflow
+from arkqueue.plan import Entry
 from arkqueue.queue import backfill, claim, control, depth
 from arkqueue.queue import logs as logs_of_queue
 from arkqueue.queue.tokens import Scope
+from arkqueue.repository import locate, open_archive
 from arkqueue.text import visible
 from arkqueue.views.runs import RunDetail
 from arkqueue.web.pages import run as run_pages
@@ -1016,6 +1019,33 @@ def test_changed_files_with_hostile_names_are_only_text_and_unreadable_ones_are_
     text = said(operator.get("/maps@2"))
     assert f"Changed cannot be read {repository.path}: " in text
     assert "0 files" not in text
+
+
+def test_a_fault_is_shown_with_the_lines_of_its_file(
+    operator: httpx.Client, session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changed, "PATIENCE", PATIENCE)
+    repository, archive = a_git_repository(tmp_path), an_archive(session, "maps")
+    watch(archive, repository)
+    text = [f"- name: a {HOSTILE_ITEM}", "  command: ls", "- name: b", "  depends: [biuld]", "- name: c", "- name: d"]
+    id = repository.commit({"_workflows/w.yaml": "\r\n".join(["# first", "", *text, ""])})
+    opened = open_archive(locate(str(repository.path)))
+    made = opened.baseline("main", id)
+    assert made is not None
+    archive.append("", [Entry(replace(made, number=2), opened.workflow(id), ())])
+
+    def shown() -> list[tuple[str, str, str]]:
+        return re.findall(
+            r'<div( class="at")?><span class="soft">(\d+)</span><code>([^<]*)</code>', operator.get("/maps@2").text
+        )
+
+    first = [("", "1", "# first"), ("", "2", ""), (' class="at"', "3", html.escape(text[0])), ("", "4", text[1])]
+    assert shown()[:4] == first
+    assert (' class="at"', "6", text[3]) in shown()
+    assert ("", "9", "") not in shown(), "behind the last line end is no line"
+    repository.path.rename(repository.path.with_name("away"))
+    assert shown() == []
+    assert "_workflows/w.yaml:3:" in said(operator.get("/maps@2"))
 
 
 def test_an_archive_without_a_revision_has_a_page_for_an_operator(operator: httpx.Client, session: Session) -> None:
