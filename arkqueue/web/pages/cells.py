@@ -5,6 +5,7 @@ long for each.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import cache
 from types import MappingProxyType
 from typing import Any, Final
@@ -14,17 +15,14 @@ from markupsafe import Markup
 from arkqueue.names import page_path
 from arkqueue.states import State
 from arkqueue.text import shortened
-from arkqueue.web.pages.answer import drawn_state, environment, in_markup, relative
+from arkqueue.views.expected import Expected
+from arkqueue.web.pages.answer import bar, drawn_state, environment, in_markup, relative
 from arkqueue.web.pages.grid import Absence, Cell, Column
 
 LONGEST_HEAD: Final = 24
 """The most characters of a task's name in the head of its column: its beginning and its end,
 because names differ there. The whole name is the title.
 """
-_BAR = Markup(
-    '<svg class="bar" viewBox="0 0 60 5" aria-hidden="true"><rect width="60" height="5" rx="2"/>'
-    '<rect width="{}" height="5" rx="2"/></svg>'
-)
 _NOTHING = Markup()
 _LEFT = Markup('<span class="none" title="not part of this run">{}</span>')
 _FILTERED = Markup(
@@ -129,12 +127,19 @@ def _link(cell: Cell, stand_ins: Mapping[int, int]) -> str:
     since = f' data-since="{task.started_at.isoformat()}"' if is_counting and task.started_at else ""
     log = " data-log" if task.attempts else ""
     alarm = ' class="alarm"' if cell.needs else ""
-    bar = _NOTHING if cell.progress is None else _BAR.format(round(60 * cell.progress, 1))
+    expected = f' data-expected="{_seconds(cell.expected)}"' if cell.expected is not None else ""
+    drawn = _NOTHING if cell.progress is None or cell.usual is None else bar(cell.progress, cell.usual)
     return (
-        f'<a id="t{task.id}" href="/{page_path(task.full_name)}"{alarm}{log}{edges}'
+        f'<a id="t{task.id}" href="/{page_path(task.full_name)}"{alarm}{log}{edges}{expected}'
         f' title="{in_markup(cell.says)}">{drawn_state(task.state)}<span class="t"{since}>'
-        f"{in_markup(cell.words)}{' · noted' if cell.note else ''}</span>{bar}</a>"
+        f"{in_markup(cell.words)}{' · noted' if cell.note else ''}</span>{drawn}</a>"
     )
+
+
+def _seconds(when: Expected) -> str:
+    """The seconds until an expected start and end; a browser counts them down."""
+    now = datetime.now(UTC)
+    return f"{max((when.start - now).total_seconds(), 0):.0f} {max((when.end - now).total_seconds(), 0):.0f}"
 
 
 def _shown(edges: str, stand_ins: Mapping[int, int]) -> str:

@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 from arkqueue.db.session import Session
-from arkqueue.durations import age_of, took
+from arkqueue.durations import age_of, in_clock, took
 from arkqueue.model import ArchiveId, BranchId, Trigger
 from arkqueue.states import SETTLED, RunState, State
 from arkqueue.views.attention import Defined, NoteView, completed_places, last_lines, notes_of
@@ -32,6 +32,7 @@ MOST_LINES: Final = 100
 GONE: Final = "gone"
 """The group of the columns that no workflow file has any more."""
 _BAD: Final = (State.FAILED, State.REJECTED)
+_MAY_START: Final = (State.WAITING, State.READY)
 _AS_VERBS: Final = {
     **{state: f"is {state}" for state in State},
     **{state: str(state) for state in (State.FAILED, State.COMPLETED)},
@@ -94,7 +95,8 @@ class Cell:
     ``edges``: the ids of the tasks that it waited for (``d12``) and that it superseded (``x12``),
     as far as these have cells. ``needs``: it is a failure that nobody has handled. ``note``: a
     person's note on it. ``progress``: the part of its usual time that a running task has taken,
-    from 0 to 1.
+    from 0 to 1. ``usual``: the seconds that such a task usually takes, if it runs. ``expected``: the
+    start and the end that ``says`` gives for a task that waits.
     """
 
     task: TaskView
@@ -105,6 +107,8 @@ class Cell:
     needs: bool
     note: NoteView | None
     progress: float | None
+    usual: float | None = None
+    expected: Expected | None = None
 
     @property
     def has_button(self) -> bool:
@@ -390,10 +394,22 @@ def _cell(cell: CellView, known: _Known, needs: Collection[tuple[int, str]]) -> 
         says = f"{cell.items:,} items, {words}. {says_of(task, known)}"
         return Cell(task, words, remedy, says, edges, is_needed, note, None)
     usual, progress = known.usual.get(task.name), None
-    if usual and task.state is State.RUNNING and task.started_at is not None:
+    if usual and task.state is State.RUNNING and task.started_at is not None and not task.stop:
         progress = min((datetime.now(UTC) - task.started_at).total_seconds() / usual, 1)
     words = words_of(task) or _beginning(known.alone.get(task.id, ""))
-    return Cell(task, words, remedy, says_of(task, known), edges, is_needed, note, progress)
+    when = known.expected.get(task.id) if task.state in _MAY_START else None
+    return Cell(
+        task,
+        words,
+        remedy,
+        says_of(task, known),
+        edges,
+        is_needed,
+        note,
+        progress,
+        None if progress is None else usual,
+        when,
+    )
 
 
 def _beginning(reason: str) -> str:
@@ -433,7 +449,7 @@ def says_of(task: TaskView, known: _Known) -> str:
             after = f" after {took(task.started_at, task.ended_at)}" if task.started_at and task.ended_at else ""
             words = f"{'failed' if task.state is State.FAILED else 'rejected its input'}{after}: {task.why}"
             words += f": {known.lines[task.id]}" if task.id in known.lines else ""
-    if task.state in (State.WAITING, State.READY) and (when := known.expected.get(task.id)):
+    if task.state in _MAY_START and (when := known.expected.get(task.id)):
         # A task that waits for a lock does not start "in a moment", however soon the lock is free.
         start = _from_now(when.start, is_exact=task.id in known.alone)
         words += f"; it may start in {start} and end in {_from_now(when.end)}"
@@ -487,7 +503,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _long(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 60 else f"{int(seconds) // 60}:{int(seconds) % 60:02}"
+    return f"{seconds:.0f} s" if seconds < 60 else in_clock(seconds)
 
 
 def _from_now(at: datetime, *, is_exact: bool = False) -> str:

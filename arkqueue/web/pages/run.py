@@ -19,7 +19,7 @@ from arkqueue.names import EVERY_TASK, Name, task_in_run
 from arkqueue.queue.many import COMES_BACK
 from arkqueue.states import MOVES, SETTLED, Event, RunState, State
 from arkqueue.views.archives import removal_of
-from arkqueue.views.attention import faulty_at_heads, unhandled_among
+from arkqueue.views.attention import faulty_at_heads, last_lines, unhandled_among
 from arkqueue.views.explain import explain
 from arkqueue.views.graph import graph, unmet_pairs
 from arkqueue.views.items import ListView, deleted_items, page_of_items
@@ -41,7 +41,7 @@ from arkqueue.web.pages.approving import (
 )
 from arkqueue.web.pages.drawing import MOST_DRAWN, Picture, drawn
 from arkqueue.web.pages.folding import folded
-from arkqueue.web.pages.grid import words_of
+from arkqueue.web.pages.grid import MOST_LINES, words_of
 from arkqueue.web.pages.helping import nearest, remedies_of
 from arkqueue.web.pages.task_rows import rows_of
 from arkqueue.web.pages.visitor import Visitor
@@ -101,6 +101,7 @@ def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict
     on_page = [*tasks, *items["items"]]
     helps = remedies(caller.session, [*shown.rows, *items["items"]], MOST_LATE)
     barred, unhandled = refusals_for(visitor, [task.id for task in on_page]), unhandled_among(caller.session, on_page)
+    lines = _lines_of(caller.session, on_page)
     last = "undelete" if view.state is RunState.DELETED else "delete"
     return view, {
         "run": view,
@@ -125,7 +126,8 @@ def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict
         "_most_deleted": MOST_DELETED,
         "_again": may_begin_again(again(view.tasks, lists if is_long else ()), view.tasks, view.edges, barred),
         "_picture": picture,
-        "_rows": partial(rows_of, unhandled=unhandled),
+        "_rows": partial(rows_of, unhandled=unhandled, lines=lines, expected=view.expected or None),
+        "_rows_of_list": partial(rows_of, unhandled=unhandled, lines=lines),
         "_boxes": boxes,
         "_refused": ({} if is_over else refused_on_run(visitor, id))
         | refused_deletion(visitor, barred, id if is_long else None, last),
@@ -162,6 +164,11 @@ def _obstacle(visitor: Visitor, view: RunDetail, names: Mapping[str, object]) ->
         if remedies:
             break
     return found
+
+
+def _lines_of(session: Session, tasks: Iterable[TaskView]) -> dict[int, str]:
+    """The last lines of the logs of the first failures of a table."""
+    return last_lines(session, [task for task in tasks if task.state in (State.FAILED, State.REJECTED)][:MOST_LINES])
 
 
 def _needs_retry(view: RunDetail, lists: Sequence[ListView]) -> bool:
@@ -250,7 +257,11 @@ def item(visitor: Visitor, request: Request, id: RunId, key: str) -> Shown:  # n
             "_again": may_begin_again(again(view.tasks), view.tasks, view.edges, barred),
             "_barred": barred,
             "_refused": refused_verbs(view.tasks, barred) | refused_deletion(visitor, barred),
-            "_rows": partial(rows_of, unhandled=unhandled_among(caller.session, view.tasks)),
+            "_rows": partial(
+                rows_of,
+                unhandled=unhandled_among(caller.session, view.tasks),
+                lines=_lines_of(caller.session, view.tasks),
+            ),
         },
     )
 

@@ -4,7 +4,8 @@ four times as long for each.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Final
 
 from markupsafe import Markup
@@ -13,33 +14,62 @@ from arkqueue.durations import took
 from arkqueue.names import page_path
 from arkqueue.states import State
 from arkqueue.text import one_line
+from arkqueue.views.expected import Expected
 from arkqueue.views.tasks import TaskView
-from arkqueue.web.pages.answer import clock, drawn_state, in_markup, short
+from arkqueue.web.pages.answer import bar, clock, drawn_state, in_markup, short, until
 
 _WITH_COLON: Final = (State.READY, State.DEFERRED, State.FAILED, State.REJECTED)
 """The states whose reasons are sentences of their own."""
 
 
 def rows_of(
-    tasks: Iterable[tuple[TaskView, str]], run: str, unhandled: Collection[int]
+    tasks: Iterable[tuple[TaskView, str]],
+    run: str,
+    unhandled: Collection[int],
+    lines: Mapping[int, str],
+    expected: Mapping[str, Expected] | None = None,
 ) -> Iterator[tuple[TaskView, Markup]]:
     """Each task with the beginning of its row, before the cell of its button. ``run``: the name of
     the run, which the reasons leave out. ``unhandled``: the ids of the failures that nobody has
-    handled, to which the keys `j` and `k` go.
+    handled, to which the keys `j` and `k` go. ``lines``: the last lines of the logs of failures, by
+    id (`last_lines`). ``expected``: the expected start and end of tasks, by
+    name; None: the table has no column for the end.
     """
     for task, words in tasks:
-        yield task, Markup(_row(task, words, f" {run}/", is_unhandled=task.id in unhandled))
+        end = ""
+        if expected is not None:
+            end = (
+                f'<td class="num soft until" data-label="expected end">{_end(task, expected.get(task.full_name))}</td>'
+            )
+        drawn = _bar(task, expected.get(task.full_name)) if expected else ""
+        reason = reason_of(task, f" {run}/") + (f": {line}" if (line := lines.get(task.id)) else "")
+        yield task, Markup(_row(task, words, reason, drawn, is_unhandled=task.id in unhandled) + end)
 
 
-def _row(task: TaskView, words: str, within: str, *, is_unhandled: bool) -> str:
+def _row(task: TaskView, words: str, reason: str, drawn: str, *, is_unhandled: bool) -> str:
     alarm = ' class="alarm"' if is_unhandled else ""
     label = one_line(task.label)
     return (
         f'<tr class="of-task"><td class="name{" of-item" if "/" in label else ""}"><a href="/{page_path(task.full_name)}"{alarm} title="{in_markup(task.label)}">'
         f"<b>{in_markup(short(label))}</b></a></td>"
-        f'<td class="cut" title="{in_markup(task.why or "")}">{drawn_state(task.state, reason_of(task, within))}</td>'
-        f'<td class="num">{_length(task, words)}</td><td class="soft wide">{in_markup(task.host or "")}</td>'
+        f'<td class="cut" title="{in_markup(reason)}">{drawn_state(task.state, reason)}</td>'
+        f'<td class="num">{drawn}{_length(task, words)}</td><td class="soft wide">{in_markup(task.host or "")}</td>'
     )
+
+
+def _bar(task: TaskView, when: Expected | None) -> str:
+    """The progress of a running task."""
+    if when is None or task.state is not State.RUNNING or task.stop or task.started_at is None:
+        return ""
+    usual = max((when.end - when.start).total_seconds(), 1)
+    return f"{bar(min((datetime.now(UTC) - when.start).total_seconds() / usual, 1), usual)} "
+
+
+def _end(task: TaskView, when: Expected | None) -> str:
+    """The expected end of a task."""
+    if when is None:
+        return ""
+    return until(when.end, "later than usual" if task.state is State.RUNNING else "any moment")
 
 
 def reason_of(task: TaskView, within: str = "") -> str:

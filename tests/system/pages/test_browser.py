@@ -378,6 +378,33 @@ def test_clocks_and_ages_go_on_by_themselves(opened: Opened, archive: AnArchive,
     page.locator(".grid a[href='/papers@3/index']").focus()
     page.clock.run_for(3_600_000)
     expect(page.locator(".foot .line")).to_contain_text(re.compile(r"for 1:01:\d\d"))
+    maps.commit({"draw": "", "sell": "depends: [draw]"})
+    maps.run("draw@3", "draw@4", "sell@4")
+    maps.sql("update attempt set started_at = ended_at - interval '150 minutes' where task_id in (select id from task where archive_id = %s)", maps.id)  # fmt: skip
+    maps.commit({"draw": "", "sell": "depends: [draw]"})
+    maps.claim("draw@5")
+    maps.sql("update attempt set started_at = clock_timestamp() where ended_at is null")
+    bar, line = page.locator(".grid .bar rect:last-child"), page.locator(".foot .line")
+    for hours, width, words in (
+        (0, 0, "of about 2:30:00"),
+        (1, 24, "of about 2:30:00"),
+        (3, 60, "longer than usual: about 2:30:00"),
+    ):
+        page.goto("/maps")
+        page.locator(".grid a[href='/maps@5/draw']").focus()
+        page.clock.run_for(hours * 3_600_000)
+        expect(line).to_contain_text(words)
+        assert round(float(bar.get_attribute("width") or 0)) == width
+    for hours, words in (
+        (0, "may start in about 2 h and end in about 5 h"),
+        (2, "may start in about 29:"),
+        (3, "which is running."),
+    ):
+        page.goto("/maps")
+        page.locator(".grid a[href='/maps@5/sell']").focus()
+        page.clock.run_for(hours * 3_600_000)
+        expect(line).to_contain_text(words)
+    expect(line).not_to_contain_text("may start")
 
 
 @pytest.mark.full

@@ -741,7 +741,7 @@ def test_a_task_that_is_overdue_says_when_it_should_have_ended(operator: httpx.C
     archive.sql("update attempt set started_at = %s where ended_at is null", began)
     due = f"{began + timedelta(seconds=100):%H:%M} UTC"
     assert f"earlier runs of the task: its end overdue, {due}" in said(operator.get("/thesis@3/index"))
-    assert "done any moment" in said(operator.get("/thesis"))
+    assert "done later than usual" in said(operator.get("/thesis"))
 
 
 def test_the_button_that_releases_an_archive_says_that_it_concerns_all_branches(

@@ -214,7 +214,7 @@ def test_a_run_says_when_it_will_be_done_by_the_times_of_earlier_runs(
     assert re.search(r" Done in 14 min, \d\d:\d\d UTC , by the times of earlier runs\.", said(page))
     assert re.search(r'<span data-since="[^"]*">5:3\d</span>', page.text), "its clock goes on"
     archive.sql("update attempt set started_at = now() - interval '25 minutes' where ended_at is null")
-    assert "Done any moment , by the times" in said(operator.get("/papers@3"))
+    assert "Done later than usual , by the times" in said(operator.get("/papers@3"))
     archive.run("upload@3")
     assert "Done" not in said(operator.get("/papers@3"))
 

@@ -14,7 +14,7 @@ from arkqueue.model import End, RunId, Usage
 from arkqueue.queue import claim, scratch
 from arkqueue.views.reasons import Reason, Why
 from arkqueue.web.pages.answer import coded, told
-from tests.builders import PROCESS, AnArchive, an_archive
+from tests.builders import HOST, PROCESS, AnArchive, an_archive
 from tests.system.pages.conftest import HOSTILE, confirm, first, form_of, press, said
 
 
@@ -313,6 +313,32 @@ def test_the_table_of_a_run_says_how_long_a_failure_took_and_why_a_ready_task_wa
     assert "ready: no task manager" in said(page)
     (row,) = [row for row in page.text.split('<tr class="of-task">')[1:] if 'href="/papers@2/bad"' in row]
     assert re.search(r'<td class="num">1:2\d</td>', row), row
+
+
+def test_the_table_of_a_run_says_how_far_its_tasks_are_and_when_they_may_end(
+    operator: httpx.Client, archive: AnArchive
+) -> None:
+    tasks = {"index": "", "pdf": "depends: [index]", "new": "depends: [pdf]"}
+    archive.commit({name: tasks[name] for name in ("index", "pdf")})
+    archive.run("index@2", "pdf@2")
+    archive.sql("update attempt set started_at = ended_at - interval '100 minutes'")
+    archive.commit(tasks)
+    claim.register(archive.session, PROCESS, HOST, "build-1", 4)
+    archive.claim("index@3")
+    assert "Expected end" not in said(operator.get("/papers@2"))
+
+    def rows(began: str) -> list[str]:
+        archive.sql("update attempt set started_at = clock_timestamp() - %s::interval where ended_at is null", began)
+        return operator.get("/papers@3").text.split('<tr class="of-task">')[1:]
+
+    index, pdf, new = rows("25 minutes")
+    assert re.search(r'data-usual="6000.0">.*<rect width="15.0".*>25:0\d<', index)
+    assert re.search(r'class="num soft until".*>in 1 h, .*UTC</time>', index)
+    assert re.search(r'class="num soft until".*>in 2 h, .*UTC</time>', pdf)
+    assert re.search(r'class="num soft until"[^>]*></td>', new), "it has never run"
+    index, pdf, _ = rows("101 minutes")
+    assert index.count('<rect width="60') == 2, "the bar is full"
+    assert ">later than usual</time>" in index
 
 
 def test_the_reason_of_a_wait_has_links_to_the_holder_and_the_lock(operator: httpx.Client, archive: AnArchive) -> None:

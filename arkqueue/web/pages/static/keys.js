@@ -45,7 +45,7 @@ function toCell(down, right) {
 }
 
 // The cell at hand: its edges, all it waited for in its run and one step up, and one sentence. Everything is in the page already.
-let shown = null;
+let shown = null, madeAt = Date.now();
 const cellOf = (target) => target.closest?.(".grid tbody .cell a[id]") ?? null;
 
 function pathOf(link) {
@@ -103,7 +103,7 @@ function show(link) {
   grid.classList.add("focused");
   foot.classList.add("shown");
   foot.querySelector(".shape").replaceChildren(link.querySelector(".s").cloneNode(true));
-  foot.querySelector(".line").textContent = link.title;
+  foot.querySelector(".line").textContent = link.title = sentenceOf(link);
   foot.querySelector("a").href = link.href;
   foot.querySelector("a").hidden = !("log" in link.dataset);
 }
@@ -386,6 +386,7 @@ function put(fresh) {
   document.title = fresh.title;
   scrollAndOpen(state);
   shown = null;
+  madeAt = Date.now();
   document.dispatchEvent(new Event("put"));
   focusAgain(state);
   if (typed) goOnTyping(...typed);
@@ -477,11 +478,42 @@ function write(element, text) {
   if (cell === shown) document.querySelector(".foot .line").textContent = cell.title;
 }
 
+// The bar of a running task goes on with its clock, and its sentence says when the task takes longer than usual.
+function advance(bar) {
+  const at = bar.closest("a, td"), seconds = secondsSince(at.querySelector("[data-since]").dataset.since);
+  bar.lastElementChild.setAttribute("width", Math.min(60 * seconds / bar.dataset.usual, 60).toFixed(1));
+  if (seconds > bar.dataset.usual) tell(at, at.title.replace(/( for [\d:]+) of about /, "$1, longer than usual: about "));
+}
+
+// The sentence of a cell at this moment: the expected start and end of a waiting task come nearer. If one of them is over and nothing has changed, nobody knows when it is.
+function sentenceOf(link) {
+  if (!link.dataset.expected) return link.title;
+  const passed = (Date.now() - madeAt) / 1000, [start, end] = link.dataset.expected.split(" ").map(Number);
+  if (passed < 5) return link.title;
+  const isOver = end < passed || start > 0 && start < passed;
+  const words = isOver ? "" : `; it may start in ${inAbout(start - passed)} and end in ${inAbout(end - passed)}`;
+  return link.title.replace(/; it may start in .+? and end in (a moment|about [\d:]+( [sh])?)/, words);
+}
+
+function inAbout(s) {
+  if (s < 10) return "a moment";
+  return `about ${s < 60 ? `${Math.round(s)} s` : s < 3600 ? inClock(Math.floor(s)) : `${Math.round(s / 3600)} h`}`;
+}
+
+// Gives a cell its sentence at this moment, also at the foot, unless the foot says something else.
+function tell(cell, sentence) {
+  const line = cell === shown ? document.querySelector(".foot .line") : null, before = cell.title;
+  cell.title = sentence;
+  if (line?.textContent === before) line.textContent = sentence;
+}
+
 function tick() {
   if (document.hidden) return;
   if (isStale) refresh();
   if (source && performance.now() - heard > PATIENCE) lost.call(source);
   for (const e of all("[data-since]")) write(e, inClock(secondsSince(e.dataset.since)));
+  for (const e of all(".bar[data-usual]")) advance(e);
+  if (shown) tell(shown, sentenceOf(shown));
   for (const e of all("[data-age]")) write(e, inAge(secondsSince(e.dateTime), e.dataset.age));
   for (const e of all("[data-until]")) if (e.textContent !== e.dataset.until) write(e, inSoon(secondsUntil(e.dateTime), e.textContent, e.dataset.until));
 }
