@@ -521,7 +521,9 @@ def words_of(task: TaskView) -> str:
         case State.COMPLETED | State.RUNNING:
             return took(task.started_at, task.ended_at if task.state in SETTLED else None)
         case State.FAILED if task.exit_code is not None:
-            return f"exit {task.exit_code}" + (", waived" if task.waived else "")
+            # The exit code of a task that was stopped says only how it was stopped.
+            how = "timed out" if task.why.startswith("timed out") else f"exit {task.exit_code}"
+            return how + (", waived" if task.waived else "")
         case State.CANCELED if task.superseded_by:
             return f"by {_short(task.superseded_by, task)}"
         case State.WAITING:

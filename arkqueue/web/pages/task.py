@@ -12,9 +12,9 @@ from typing import Any, Final
 from starlette.requests import Request
 
 from arkqueue.db.session import Session
-from arkqueue.model import BranchId, Checkout, TaskId, TaskKind
+from arkqueue.model import BranchId, Checkout, End, TaskId, TaskKind
 from arkqueue.names import EVERY_TASK, task_in_run
-from arkqueue.states import State
+from arkqueue.states import EX_TEMPFAIL, State
 from arkqueue.text import visible
 from arkqueue.views import tasks
 from arkqueue.views.expected import usual_durations
@@ -52,6 +52,8 @@ STOPS: Final = frozenset(("cancel", "restart"))
 """The verbs that stop a task, which is of no use while it is stopping."""
 SELDOM: Final = frozenset(("hold",))
 """The verbs in the menu."""
+_LATER: Final = (End.UNREACHABLE, End.WITHHELD)
+"""The ends after which a task is tried again later."""
 NO_INPUTS: Final = Inputs([], is_all=True)
 OF_REPORT: Final = frozenset(("release", "restart"))
 """The actions that REPORT allows. In any state, the page of its run has a button for another
@@ -108,6 +110,7 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
             else NO_INPUTS,
             "scratch": scratch_of(caller.session, id),
             "attempt": attempt,
+            "_attempts": outcomes_of(view),
             "log": log_of(caller.session, request.app.state.searches, attempt, wanted) if attempt else None,
             "wanted": wanted,
             "remedies": remedies,
@@ -140,6 +143,27 @@ def _due(session: Session, row: Any, view: TaskDetail) -> datetime | None:
     usual = usual_durations(session, BranchId(row.branch_id), [view.name]).get(view.name)
     due = None if usual is None else view.started_at + timedelta(seconds=usual)
     return due if due is not None and due < datetime.now(UTC) else None
+
+
+def outcomes_of(view: TaskDetail) -> list[tuple[AttemptView, State, str]]:
+    """The attempts of a task, the newest first, each with the state as which it is drawn, and its
+    outcome in a few words. An attempt that was stopped, or is tried again later, has not failed.
+    """
+    found = []
+    for one in reversed(view.history):
+        is_exit, is_last = one.end == End.EXITED, one is view.history[-1]
+        is_later = one.end in _LATER or (is_exit and one.exit_code == EX_TEMPFAIL)
+        if one.ended_at is None:
+            state = State.RUNNING
+        elif is_exit and one.exit_code == 0:
+            state = State.COMPLETED
+        elif one.end == End.STOPPED:
+            state = State.CANCELED
+        else:
+            state = State.DEFERRED if is_later and not (is_last and view.state is State.FAILED) else State.FAILED
+        words = f"exit {one.exit_code}" if is_exit else (one.end or "running").replace("-", " ")
+        found.append((one, state, words))
+    return found
 
 
 def _undeletes(row: Any, view: TaskDetail, run: str) -> list[Remedy]:

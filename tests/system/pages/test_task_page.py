@@ -291,6 +291,27 @@ def test_an_attempt_that_was_deferred_has_not_failed(reader: httpx.Client, archi
     assert 'title="failed"' not in attempts
 
 
+def test_an_attempt_that_was_stopped_has_not_failed_and_needs_no_button(
+    operator: httpx.Client, archive: AnArchive
+) -> None:
+    for _ in range(2):
+        archive.commit({"pdf": "cancels: [PREV]"})
+        archive.claim("pdf@2")
+    archive.end("pdf@2", 143, End.STOPPED)
+    page = operator.get("/papers@2/pdf").text
+    attempts = page.partition('aria-label="Attempts"')[2].partition("</aside>")[0]
+    assert 'title="canceled"' in attempts
+    assert '<td class="soft">stopped</td>' in attempts
+    assert '<button class="b " data-verb="retry">Run it again</button>' in page, "what superseded it is newer"
+
+
+def test_a_task_that_ran_out_of_time_says_so_everywhere(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"pdf": ""})
+    archive.end("pdf@2", 143, End.TIMED_OUT)
+    assert '<td class="soft">timed out</td>' in operator.get("/papers@2/pdf").text
+    assert ">timed out</span>" in operator.get("/papers").text
+
+
 def test_the_newest_note_stands_beside_the_state(operator: httpx.Client, archive: AnArchive) -> None:
     archive.commit({"upload": ""})
     archive.fail("upload@2")
