@@ -74,7 +74,9 @@ def test_the_menu_of_columns_has_small_boxes_in_line_and_names_that_wrap(
 
 
 @pytest.mark.full
-def test_what_an_archive_does_now_is_whole_on_a_phone(opened: Opened, session: Session) -> None:
+def test_what_an_archive_does_now_is_whole_on_a_phone_and_leaves_room_for_the_message(
+    opened: Opened, session: Session
+) -> None:
     archive = an_archive(session)
     for number in (2, 3, 4):
         archive.commit({f"t{n}": "lock: tex" if n == 9 else "" for n in range(12)})
@@ -86,6 +88,14 @@ def test_what_an_archive_does_now_is_whole_on_a_phone(opened: Opened, session: S
     (text,) = boxes(page, ".now .s > span")
     (card,) = boxes(page, "section.card:has(.now)")
     assert text["right"] <= card["right"]
+    for _ in range(10):
+        archive.commit({"t": ""}, author="A Person With A Very Long Name Of The Department Of Rare Books")
+    an_archive(session, f"{'very-' * 15}long").commit({"t": ""})
+    page.set_viewport_size({"width": 1280, "height": 800})
+    page.reload()
+    expect(page.locator(".of-archive")).to_have_count(2)
+    assert min(box["width"] for box in boxes(page, ".of-archive .cut")) >= 170
+    assert page.locator(".scroll:has(.of-archive)").evaluate("one => one.scrollWidth <= one.clientWidth")
 
 
 @pytest.mark.full

@@ -282,6 +282,7 @@ def test_a_wait_for_a_label_says_which_no_task_manager_has(operator: httpx.Clien
     archive.commit({"train": "runs_on: gpu"})
     wait = "train is ready, but no running task manager has the label gpu (`runs_on`)"
     assert line(operator)[1] == [wait]
+    assert "has the label gpu (<code>runs_on</code>)</p>" in operator.get("/").text
     assert wait.removeprefix("train ") in explain(archive.session, archive.task("train@2")).text
 
 
