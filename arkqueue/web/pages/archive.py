@@ -55,6 +55,8 @@ UNHANDLED: Final = "unhandled"
 MOST_BACKFILLS: Final = 3
 MOST_HELD: Final = 3
 """The most held tasks that the sentence above the grid names."""
+MOST_RUNNING: Final = 3
+"""The most running tasks that this sentence names."""
 EXAMPLE_IMAGE: Final = "debian:stable-slim"
 """The image of the first workflow that a page shows, if its task has to name one."""
 MOST_TOLD: Final = 5
@@ -297,10 +299,14 @@ def _head_row(
 
 
 def words_of_newest(row: Row) -> str:
-    """The state of the newest run as the end of a sentence. A run with held tasks in which
-    nothing happens before a release, or before a task of another run, says so.
+    """The state of the newest run as the end of a sentence, with its running tasks. A run with held
+    tasks in which nothing happens before a release, or before a task of another run, says so.
     """
     newest, tasks = row.run, [cell.task for cell in row.cells if cell]
+    if running := [task.name for task in tasks if task.state is State.RUNNING]:
+        more = f" and {len(running) - MOST_RUNNING} more" if len(running) > MOST_RUNNING else ""
+        are = "is" if len(running) == 1 else "are"
+        return f"{run_sentence(newest)}: {', '.join(running[:MOST_RUNNING])}{more} {are} running"
     goes_on = newest.counts.running or any(task.state in (State.READY, State.DEFERRED) for task in tasks)
     if newest.settled_at is not None or goes_on or not newest.counts.held:
         return run_sentence(newest)

@@ -171,6 +171,7 @@ def test_what_waits_says_when_it_may_start_from_how_long_its_tasks_took(
     assert re.search("may start in about (3:20|3:19) and end in about (5:00|4:59)", says[2])
     assert re.search("3 is pending , done in [45] min", said(operator.get("/thesis")))
     archive.claim("index@3")
+    assert "3 is processing: index is running , done in" in said(operator.get("/thesis"))
     archive.sql("update attempt set started_at = now() - interval '50 s' where ended_at is null")
     (row, *_) = operator.get("/thesis?format=json").json()["rows"]
     assert [round(cell["progress"], 1) if cell["progress"] else None for cell in row["cells"]] == [0.5, None, None]
@@ -646,7 +647,7 @@ def test_the_sentence_on_the_newest_revision_is_the_same_on_every_page_of_the_br
     archive.run("a@2", "b@2")
     archive.commit({"a": "", "b": "hold: true"}, author="ben")
     filters = ("state=completed", "author=ann", "task=b", "message=nothing", f"before={archive.run_id(3)}", "columns=b")
-    for state in ("is held", "is processing"):
+    for state in ("is held", "is processing: a is running"):
         for asked in ("", *filters):
             words = said(operator.get(f"/papers?{asked}"))
             assert f"3 {state} ; it was planned" in words, asked
