@@ -122,7 +122,8 @@ class Cell:
 class Row:
     """A run. ``cells``: one for each column; None: the run has no such task. ``absent``: for each
     column, why a commit run has no such task, if this is known. ``gone``: its tasks that no column
-    shows, and the worst of them. ``ends``: when it may be done, if this is known of all of its
+    shows, and the worst of them. ``gone_needs``: one of them is a failure that nobody has handled.
+    ``ends``: when it may be done, if this is known of all of its
     remaining tasks.
     """
 
@@ -131,6 +132,7 @@ class Row:
     absent: list[Absence | None]
     gone: int
     worst: TaskView | None
+    gone_needs: bool
     ends: datetime | None
 
     @property
@@ -377,7 +379,8 @@ def _row(
     ends = [one.end for one in left if one is not None]
     end = max(ends) if ends and len(ends) == len(left) else None
     why = [absent.get((run.id, name)) for name in wanted]
-    return Row(run, shown, why, sum(cell.items for cell in gone), worst.task if worst else None, end)
+    gone_needs = any((run.id, cell.task.name) in needs for cell in gone)
+    return Row(run, shown, why, sum(cell.items for cell in gone), worst.task if worst else None, gone_needs, end)
 
 
 def _cell(cell: CellView, known: _Known, needs: Collection[tuple[int, str]]) -> Cell:

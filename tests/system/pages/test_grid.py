@@ -491,7 +491,11 @@ def test_names_that_are_gone_are_folded_and_counted(operator: httpx.Client, arch
     assert found["gone"] == ["index", "pdf", "upload"]
     assert [(row["gone"], row["worst"] and row["worst"]["name"]) for row in found["rows"]] == [(0, None), (3, "index"), (3, "index"), (0, None)]  # fmt: skip
     assert [column["name"] for column in grid(operator, gone="yes")["columns"]] == ["new", "index", "pdf", "upload"]
-    assert "3 gone" in said(operator.get("/papers"))
+    page = operator.get("/papers")
+    assert "3 gone" in said(page)
+    assert re.findall(r'<a class="alarm" href="([^"]*)"', page.text) == ["/papers@2"], "j leads to the failure"
+    control.note(archive.session, "the disk", "ann", run=RunId(archive.run_id(2)), task=archive.task("index@2"))
+    assert "alarm" not in operator.get("/papers").text
 
 
 def test_with_many_columns_a_page_has_fewer_rows_and_the_others_follow(

@@ -22,7 +22,7 @@ function toFailure(step) {
     return location.assign(further);
   }
   const next = (ahead.length ? ahead : failures).at(step > 0 ? 0 : -1);
-  if (!next && !failing) write(document.querySelector(".outdated"), "No failure of this page needs anybody.");
+  if (!next && !failing) write(document.querySelector(".outdated"), `No failure ${/[?&]columns=/.test(location.search) ? "in the columns of this page" : "of this page"} needs anybody.`);
   next?.focus();
   if (next && !ahead.length) say(step > 0 ? "No further failure below: this is the first one of this page." : "No failure above: this is the last one of this page.");
 }
