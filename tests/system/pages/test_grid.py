@@ -549,8 +549,12 @@ def test_a_failure_below_make_says_the_line_of_the_command(operator: httpx.Clien
 
 
 def test_a_run_at_the_revision_where_watching_begins_shows_its_tasks(operator: httpx.Client, session: Session) -> None:
-    archive = an_archive(session, "box", tasks=a_workflow({"store": "on: submission"}))
+    archive = an_archive(session, "box", tasks=a_workflow({"store": "on: submission\nhold: true"}))
+    assert "No run yet. It is watched from revision 1 on." in said(operator.get("/box"))
     archive.submit("{}")
+    assert "No commit has made a run yet. It is watched from revision 1 on. 1 task is held." in said(
+        operator.get("/box")
+    )
     page = operator.get("/box?format=json").json()["rows"]
     assert [(row["run"]["full_name"], row["run"]["baseline"], row["gone"]) for row in page] == [
         ("box@1.2", False, 0),

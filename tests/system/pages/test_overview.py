@@ -755,6 +755,20 @@ def test_a_stopped_archive_is_read_again_or_rewound_with_one_click(
     assert '<details class="ask" open>' not in admin.get("/-/settings/papers").text
 
 
+def test_the_filled_button_of_a_withheld_archive_ends_that(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"pdf": ""})
+
+    def filled() -> set[str]:
+        head = operator.get("/papers").text.partition('<div class="head">')[2].partition('<p class="says">')[0]
+        return {*re.findall(r'class="b do"[^>]*>([^<]*)<', head)} & {"Trigger", "End the hold", "Resume"}
+
+    assert filled() == {"Trigger"}
+    holds.hold_archive(archive.session, ArchiveId(archive.id), "ben", reason="an audit")
+    assert filled() == {"End the hold"}
+    pauses.pause(archive.session, ArchiveId(archive.id), "a move", "ann")
+    assert filled() == {"Resume"}
+
+
 def test_the_filled_button_of_a_stopped_archive_is_not_one_that_would_be_refused(
     admin: httpx.Client, operator: httpx.Client, archive: AnArchive
 ) -> None:
