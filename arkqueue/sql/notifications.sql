@@ -91,6 +91,14 @@ insert into delivery (archive_id, run_id, occasion, receiver, tasks, attempts, c
 select %(archive)s, %(run)s, r.occasion, r.receiver, %(tasks)s, %(attempts)s, %(count)s, %(what)s, clock_timestamp() + make_interval(secs => %(patience)s)
 from unnest(%(receivers)s::text[], %(occasions)s::text[]) r(receiver, occasion);
 
+-- part: mailbox
+-- The receiver of a delivery `d`. The authors of commits are receivers of their own.
+coalesce((select r.author from run join revision r on r.id = run.revision_id where run.id = d.run_id and d.receiver = 'author'), d.receiver)
+
+-- part: of_its_author
+-- Whether a delivery `o` is for the same author as a delivery `d`, if that is for an author.
+(d.receiver <> 'author' or (select r.author from run join revision r on r.id = run.revision_id where run.id = o.run_id) = {part mailbox})
+
 -- name: choose_deliveries
 -- Choose the deliveries to send now. Each receiver gets at most one: the one that it did not
 -- answer, or else the one that has been due longest, but never before an earlier delivery of the
@@ -100,25 +108,25 @@ from unnest(%(receivers)s::text[], %(occasions)s::text[]) r(receiver, occasion);
 -- after that, another sender sends it again. A mail receiver with many recent deliveries of an
 -- archive gets the next one only when the first of these is old enough: then `carry` lets one
 -- delivery report everything that has come since.
-with busy as materialized (
-    select distinct receiver from delivery
-    where state = 'waiting' and (sending_until > clock_timestamp() or is_silent and due_at > clock_timestamp())
+with waiting as materialized (
+    select d.id, d.archive_id, d.run_id, {part mailbox} as mailbox, split_part(d.receiver, '/', 3) as host, d.due_at, d.sending_until, d.is_silent, d.carried_by
+    from delivery d where d.state = 'waiting'
+), busy as materialized (
+    select distinct mailbox from waiting where sending_until > clock_timestamp() or is_silent and due_at > clock_timestamp()
 ), full_boxes as materialized (
-    select receiver, archive_id from delivery
-    where ended_at > clock_timestamp() - make_interval(secs => %(window)s) and state = 'sent' and carried_by is null and strpos(receiver, '://') = 0
-      and receiver <> 'author'
-    group by receiver, archive_id having count(*) >= %(most_mails)s
+    select {part mailbox} as mailbox, d.archive_id from delivery d
+    where d.ended_at > clock_timestamp() - make_interval(secs => %(window)s) and d.state = 'sent' and d.carried_by is null and strpos(d.receiver, '://') = 0
+    group by 1, 2 having count(*) >= %(most_mails)s
 ), hosts as materialized (
     -- The deliveries in progress to each host.
-    select split_part(receiver, '/', 3) as host, count(*) as under_way from delivery
-    where state = 'waiting' and sending_until > clock_timestamp() group by 1
+    select host, count(*) as under_way from waiting where sending_until > clock_timestamp() group by 1
 ), first as materialized (
     -- A delivery that another one carries also precedes the later ones of its run.
-    select distinct on (receiver, archive_id, run_id) id, receiver, due_at, is_silent, carried_by from delivery
-    where state = 'waiting' and receiver not in (select receiver from busy) and (receiver, archive_id) not in (select receiver, archive_id from full_boxes)
-    order by receiver, archive_id, run_id, id
+    select distinct on (mailbox, archive_id, run_id) id, mailbox, host, due_at, is_silent, carried_by from waiting
+    where mailbox not in (select mailbox from busy) and (mailbox, archive_id) not in (select mailbox, archive_id from full_boxes)
+    order by mailbox, archive_id, run_id, id
 ), chosen as materialized (
-    select distinct on (receiver) id, due_at, split_part(receiver, '/', 3) as host from first where due_at <= clock_timestamp() and carried_by is null order by receiver, is_silent desc, due_at, id
+    select distinct on (mailbox) id, due_at, host from first where due_at <= clock_timestamp() and carried_by is null order by mailbox, is_silent desc, due_at, id
 ), fitting as materialized (
     select c.id, c.due_at, row_number() over (partition by c.host order by c.due_at, c.id) + coalesce(h.under_way, 0) as place
     from chosen c left join hosts h on h.host = c.host
@@ -230,16 +238,16 @@ from delivery d join archive a on a.id = d.archive_id left join run r on r.id = 
 left join lateral (
     select o.id, o.due_at, o.archive_id = d.archive_id as is_same_archive, o.archive_id = d.archive_id and o.run_id = d.run_id and o.id < d.id as is_same_run, coalesce(o.sending_until > clock_timestamp(), false) as is_sent
     from delivery o
-    where o.receiver = d.receiver and o.state = 'waiting' and o.id <> d.id
+    where o.receiver = d.receiver and o.state = 'waiting' and o.id <> d.id and {part of_its_author}
       and (o.archive_id = d.archive_id and o.run_id = d.run_id and o.id < d.id or o.sending_until > clock_timestamp() or o.is_silent and o.due_at > clock_timestamp())
     order by is_same_run desc, o.id limit 1
 ) f on d.state = 'waiting' and d.carried_by is null and coalesce(d.sending_until < clock_timestamp(), true) and not (d.is_silent and d.due_at > clock_timestamp())
 left join lateral (
-    select s.ended_at + make_interval(secs => %(window)s) as until from delivery s
-    where s.receiver = d.receiver and s.archive_id = d.archive_id and s.state = 'sent' and s.carried_by is null
-      and s.ended_at > clock_timestamp() - make_interval(secs => %(window)s)
-    order by s.ended_at desc offset %(most_mails)s - 1 limit 1
-) box on d.state = 'waiting' and d.carried_by is null and coalesce(d.sending_until < clock_timestamp(), true) and strpos(d.receiver, '://') = 0 and d.receiver <> 'author'
+    select o.ended_at + make_interval(secs => %(window)s) as until from delivery o
+    where o.receiver = d.receiver and o.archive_id = d.archive_id and o.state = 'sent' and o.carried_by is null
+      and o.ended_at > clock_timestamp() - make_interval(secs => %(window)s) and {part of_its_author}
+    order by o.ended_at desc offset %(most_mails)s - 1 limit 1
+) box on d.state = 'waiting' and d.carried_by is null and coalesce(d.sending_until < clock_timestamp(), true) and strpos(d.receiver, '://') = 0
 where (%(archives)s::bigint[] is null or d.archive_id = any(%(archives)s)) and (%(states)s::text[] is null or d.state = any(%(states)s))
   and d.id < coalesce(%(before)s::bigint, 9223372036854775807) and (r.id is null or r.deleted_at is null)
 order by d.id desc limit %(limit)s;

@@ -411,6 +411,38 @@ def test_a_receiver_that_does_not_answer_is_left_alone_until_its_pause_is_over(t
     assert again.id == first.id
 
 
+def test_each_author_is_a_receiver_of_their_own(archive: AnArchive) -> None:
+    set_receivers(archive, author=ALL)
+    for number, author in enumerate(("Ann <ann@example.org>", "Ben <ben@example.org>") * 2, 2):
+        archive.commit({"a": ""}, author=author)
+        archive.fail(f"a@{number}")
+    judge(archive.session)
+    of_ann, of_ben = choose(archive)
+    assert [one.run for one in (of_ann, of_ben)] == [archive.run_id(2), archive.run_id(3)]
+    notifications.record_failure(archive.session, of_ann, "silence", is_silent=True)
+    notifications.record_sent(archive.session, of_ben)
+    assert [one.run for one in choose(archive)] == [archive.run_id(5)]
+    assert waits(archive) == {of_ann.id: "", of_ann.id + 2: f"for {of_ann.id}, which its receiver has not answered"}
+
+
+def test_an_author_gets_so_many_mails_of_an_archive(archive: AnArchive) -> None:
+    set_receivers(archive, author=ALL)
+    for number in range(2, MOST_MAILS + 3):
+        archive.commit({"a": ""}, author="Ann <ann@example.org>")
+        archive.fail(f"a@{number}")
+        judge(archive.session)
+        for delivery in choose(archive):
+            notifications.record_sent(archive.session, delivery)
+    assert outbox(archive)[-1][1] == MOST_MAILS + 2
+    assert list(waits(archive).values()) == [
+        f"for its mailbox, which got {MOST_MAILS} mails within {MAIL_WINDOW / 60:.0f} min"
+    ]
+    archive.commit({"a": ""}, author="Ben <ben@example.org>")
+    archive.fail(f"a@{MOST_MAILS + 3}")
+    judge(archive.session)
+    assert [one.run for one in choose(archive)] == [archive.run_id(MOST_MAILS + 3)]
+
+
 def waits(archive: AnArchive) -> dict[int, str]:
     """What each waiting delivery waits for, by its id."""
     page = views.deliveries(archive.session, [ArchiveId(archive.id)], states=["waiting"])
