@@ -18,7 +18,7 @@ from arkqueue.db.session import Session
 from arkqueue.model import ArchiveId, AttemptId, Occasion, Stream
 from arkqueue.names import branch_name, page_path
 from arkqueue.queue.notifications import Delivery
-from arkqueue.states import OPEN, State
+from arkqueue.states import OPEN, RunState, State
 from arkqueue.text import one_line, visible
 from arkqueue.views import archives
 from arkqueue.views.runs import RunView, views_of_runs
@@ -136,9 +136,11 @@ def write(session: Session, configuration: Configuration, delivery: Delivery) ->
     if delivery.run:
         return _of_run(session, configuration, delivery)
     archive = archives.archive(session, ArchiveId(delivery.archive))
-    commands = [f"arkqueue archive show {archive.name}", f"arkqueue sync {archive.name} --wait"]
+    is_over = archive.stopped is None
+    commands = [f"arkqueue archive show {archive.name}", *([] if is_over else [f"arkqueue sync {archive.name} --wait"])]
+    verb = "was stopped, and is so no longer" if is_over else "is stopped"
     return Message(
-        delivery, archive.name, f"{archive.name} is stopped", None, [], 0, [], _line(delivery.what, LONGEST_MESSAGE),
+        delivery, archive.name, f"{archive.name} {verb}", None, [], 0, [], _line(delivery.what, LONGEST_MESSAGE),
         commands, f"{configuration.pages_url}/{page_path(archive.name)}",
     )  # fmt: skip
 
@@ -160,12 +162,15 @@ def _of_run(session: Session, configuration: Configuration, delivery: Delivery) 
         return None
     beside = f" and {more} more" if more > 0 else ""
     was_held = delivery.occasion is Occasion.HELD and bool(pairs) and all(v.state is not State.HELD for v, _ in pairs)
-    is_early = delivery.occasion is Occasion.FAILED and run.state in OPEN
+    has_failed = delivery.occasion is Occasion.FAILED
+    is_early, is_over = has_failed and run.state in OPEN, has_failed and run.state is RunState.COMPLETED
     verb = (
         "waited for a release, and does so no longer"
         if was_held
         else "has failures"
         if is_early
+        else "had failed, and has completed since"
+        if is_over
         else _VERBS[delivery.occasion]
     )
     title = f"{run.full_name} {verb}" + (f": {named}{beside}" if named else "")
@@ -212,7 +217,7 @@ def _commands(delivery: Delivery, run: RunView, tasks: list[TaskView], *, was_he
     """The commands that help, the gentlest first; each name is one word of a shell."""
     if delivery.occasion is Occasion.HELD and not was_held:
         return [f"arkqueue show {run.full_name}", f"arkqueue release {run.full_name}"]
-    if delivery.occasion is not Occasion.FAILED:
+    if delivery.occasion is not Occasion.FAILED or run.state is RunState.COMPLETED:
         return [f"arkqueue show {run.full_name}"]
     if run.faults:
         return [f"arkqueue show {run.full_name}", f"arkqueue archive show {branch_name(run.archive, None)}"]

@@ -273,6 +273,22 @@ def test_a_stopped_archive_is_told_once_and_again_after_it_went_on(told: AnArchi
     assert occasions(told) == ["stopped 0", "stopped 0"]
 
 
+def test_news_that_are_over_when_they_are_told_say_so(told: AnArchive) -> None:
+    failed_runs(told, 2)
+    (delivery,) = choose(told)
+    told.retry("a@2")
+    told.run("a@2")
+    message = write(told.session, Configuration(home=Path("home")), delivery)
+    assert message is not None
+    assert message.title == "papers@2 had failed, and has completed since: a"
+    assert message.commands == ["arkqueue show papers@2"]
+    stopped = replace(delivery, run=0, tasks=[], attempts=[], occasion=Occasion.STOPPED, what="its repository is gone")
+    message = write(told.session, Configuration(home=Path("home")), stopped)
+    assert message is not None
+    assert message.title == "papers was stopped, and is so no longer"
+    assert (message.what, message.commands) == ("its repository is gone", ["arkqueue archive show papers"])
+
+
 def test_canceled_and_superseded_runs_are_nobodys_news(told: AnArchive) -> None:
     told.commit({"a": "cancels: [PREV]"})
     told.commit({"a": "cancels: [PREV]"})
