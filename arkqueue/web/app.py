@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import re
-from functools import cache
 from typing import Any
 
 from fastapi import Depends, FastAPI, Request, Response
@@ -143,7 +142,7 @@ class Pages(BaseRoute):
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         path = scope.get("path", "")
         is_page = scope["type"] == "http" and (scope["method"] in ("GET", "HEAD") or path.startswith("/-/"))
-        is_page = is_page and path.split("/", 2)[1] not in RESERVED
+        is_page = is_page and path.startswith("/") and path.split("/", 2)[1] not in RESERVED
         return (Match.FULL if is_page else Match.NONE), {}
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -179,10 +178,9 @@ class LimitedBody:
             await self._app(scope, receive, send)
             return
         most = uploads.LONGEST_LIST if _LISTS.fullmatch(called) else LONGEST_BODY
-        too_long = _too_long(most)
         length = dict(scope["headers"]).get(b"content-length", b"0")
         if not length.isdigit() or int(length) > most:
-            await too_long(scope, receive, send)
+            await _too_long(scope, most)(scope, receive, send)
             return
         seen = 0
         is_answered = False
@@ -202,12 +200,17 @@ class LimitedBody:
 
         await self._app(scope, limited, answer)
         if not is_answered:
-            await too_long(scope, receive, send)
+            await _too_long(scope, most)(scope, receive, send)
 
 
-@cache
-def _too_long(most: int) -> Response:
-    return problems.of_error(problems.Refused(413, "the request", f"is longer than {most} bytes", "Send less at once."))
+def _too_long(scope: Scope, most: int) -> Response:
+    """The answer to a body that is too long: of a form, a page."""
+    refused = problems.Refused(413, "the request", f"is longer than {most} bytes", "Send less at once.")
+    if not scope["path"].startswith("/-/"):
+        return problems.of_error(refused)
+    from arkqueue.web.pages.answer import refused_page
+
+    return refused_page(Request(scope), None, refused)
 
 
 def _docs(app: FastAPI) -> Response:

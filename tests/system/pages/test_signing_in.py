@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from arkqueue.queue import sign_ins, tokens
 from arkqueue.queue.tokens import Scope
 from arkqueue.web import ApiServer, create_app, run_api
 from tests.builders import an_archive
-from tests.system.pages.conftest import Visitors, a_token, form_of, press
+from tests.system.pages.conftest import Visitors, a_token, form_of, press, said
 from tests.system.web.conftest import PLAIN
 
 
@@ -161,10 +162,10 @@ def test_a_sign_in_leads_to_no_other_site(visitor: Visitors, session: Session, t
 def test_unknown_tokens_and_those_of_hooks_sign_nobody_in(visitor: Visitors, session: Session) -> None:
     _, secret = a_token(session, Scope.HOOK)
     browser = visitor()
-    for given, said in (("ark_unknown", "unknown or revoked"), (secret, "shows no pages")):
+    for given, words in (("ark_unknown", "unknown or revoked"), (secret, "shows no pages")):
         answer = browser.post("/-/sign-in", data={"token": given})
         assert answer.status_code == 403
-        assert said in answer.text
+        assert words in answer.text
     assert not browser.cookies
 
 
@@ -247,3 +248,12 @@ def test_a_form_without_end_is_refused(visitor: Visitors) -> None:
         answer = browser.post(address, data={f"field {number}": "x" for number in range(2001)})
         assert answer.status_code == 422, address
         assert "more than 2,000 fields" in answer.text
+    long = browser.post("/-/act", data={"text": "x" * (1 << 20)}, headers={"accept": "text/html"})
+    assert "is longer than 1048576 bytes" in said(long, 413)
+
+
+def test_an_address_that_is_none_is_no_mistake(server: ApiServer, caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_connection((server.host, server.port), timeout=30) as connection:
+        connection.sendall(b"GET * HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert connection.recv(12) == b"HTTP/1.1 404"
+    assert not caplog.records
