@@ -86,6 +86,17 @@ def test_the_link_to_a_run_is_an_address_whatever_its_branch_is_called(session: 
     assert message.url == "https://queue.example.org/papers:pr%C3%BCfung%2F%C3%A4@2"
 
 
+def test_a_failure_that_the_settings_cause_is_told_with_its_explanation_and_no_retry(told: AnArchive) -> None:
+    told.commit({"a": "", "b": ""})
+    told.end("a@2", None, End.NOT_PERMITTED, message="archive papers: its tasks may not")
+    told.run("b@2")
+    assert occasions(told) == ["failed 2"]
+    (delivery,) = choose(told)
+    message = write(told.session, Configuration(home=Path("home")), delivery)
+    assert message is not None
+    assert message.commands == ["arkqueue show papers@2", "arkqueue logs papers@2/a", "arkqueue explain papers@2/a"]
+
+
 def test_a_failed_run_of_a_dropped_revision_is_told_with_a_waiver_and_no_retry(told: AnArchive) -> None:
     told.commit({"a": ""})
     told.fail("a@2")
