@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -29,7 +29,7 @@ from arkqueue.views.search import MOST_LOOKED_AT, Found, runs_with_words, search
 from arkqueue.views.tasks import TaskView, cells_of
 from arkqueue.web.access import Caller
 from arkqueue.web.pages.answer import HEADERS, Shown, asked, local
-from arkqueue.web.pages.nearby import is_there
+from arkqueue.web.pages.nearby import is_there, nearby
 from arkqueue.web.pages.task_rows import reason_of
 from arkqueue.web.pages.visitor import Visitor
 
@@ -147,10 +147,19 @@ def _shown(
         "tasks": tasks,
         "hits": hits,
         "is_empty": is_empty,
+        "_near": _near(caller, text) if is_empty and not author else [],
         "_looked_at": MOST_LOOKED_AT,
         "_reason": reason_of,
     }
     return Shown("search.html", names | {"own": caller.token.authors})
+
+
+def _near(caller: Caller, text: str) -> list[str]:
+    """The existing names that are similar to a text."""
+    try:
+        return nearby(caller, quote(text, safe="/:@%*")).places
+    except ArkqueueError:
+        return []
 
 
 def _address(caller: Caller, text: str, archive: str) -> str:
