@@ -28,7 +28,7 @@ from arkqueue.queue.guards import Approver, unapproved
 from arkqueue.queue.tokens import Scope, Token
 from arkqueue.views.find import find_archive, purged
 from arkqueue.web.problems import Refused
-from arkqueue.web.rights import A_PERSON
+from arkqueue.web.rights import A_PERSON, seen
 from arkqueue.web.shared import Shared
 
 bearer = HTTPBearer(auto_error=False, description="A token, made by `arkqueue token create`.")
@@ -90,10 +90,10 @@ class Caller:
 
     def archives(self) -> list[ArchiveId] | None:
         """The archives to which lists are limited; None: all."""
-        if self.token.archives is None:
+        if (names := seen(self.token)) is None:
             return None
         found = []
-        for name in self.token.archives:
+        for name in names:
             try:
                 found.append(find_archive(self.session, name))
             except NotFound:

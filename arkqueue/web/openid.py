@@ -174,7 +174,9 @@ class Provider:
             try:
                 header, claims = await self._decoded(metadata, token, is_old)
             except JoseError as error:
-                raise NoLogout(f"is not signed by {self._openid.issuer}: {one_line(str(error), 200)}") from None
+                raise NoLogout(
+                    f"is not signed by {self._openid.issuer}: {one_line(str(error), 200).rstrip('.')}"
+                ) from None
             except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
                 raise NoLogout(f"cannot be read: {one_line(str(error), 200)}") from None
         return logout_of(self._openid, header, claims)

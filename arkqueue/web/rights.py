@@ -34,11 +34,27 @@ class PersonsToken(Token):
     scopes: Mapping[str, Scope] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class TokenAt(Token):
+    """The rights of a person in one archive, for which alone this token is. ``seen``: the archives that
+    the person may see; None: all.
+    """
+
+    seen: Sequence[str] | None = None
+
+
 def at(token: Token, archive: str) -> Token:
     """The token with the scope for one archive; it is for this archive only if the scope differs."""
     if not isinstance(token, PersonsToken) or (scope := token.scopes.get(archive)) is None:
         return token
-    return Token(token.id, token.name, scope, [archive], token.created_at, token.revoked_at, token.authors)
+    return TokenAt(
+        token.id, token.name, scope, [archive], token.created_at, token.revoked_at, token.authors, token.archives
+    )
+
+
+def seen(token: Token) -> Sequence[str] | None:
+    """The archives that the bearer of a token may see; None: all."""
+    return token.seen if isinstance(token, TokenAt) else token.archives
 
 
 def widest(token: Token) -> Token:

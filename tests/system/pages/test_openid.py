@@ -24,6 +24,7 @@ from arkqueue.config import Configuration
 from arkqueue.config.openid import OpenId
 from arkqueue.db.session import Session
 from arkqueue.queue import archives, notifications, sign_ins
+from arkqueue.queue.locks import pass_on
 from arkqueue.queue.sign_ins import Person
 from arkqueue.queue.tokens import Scope
 from arkqueue.web import ApiServer, create_app, openid, run_api
@@ -163,6 +164,22 @@ def test_a_person_acts_on_the_pages_of_the_installation_as_their_groups_may(
     assert browser.post("/-/act/resend", data={**form, "name": ids["books@2"]}).status_code == 403
     assert browser.post("/-/act/resend", data={**form, "name": ids["papers@2"]}).status_code == 303
     assert browser.post("/-/act/set-lock", data={**form, "name": "papers/tex", "capacity": "2"}).status_code == 303
+
+
+def test_a_wait_names_what_the_person_may_see_elsewhere(visitor: Visitors, session: Session) -> None:
+    books, papers = an_archive(session, "books"), an_archive(session, "papers")
+    books.commit({"scan": "lock: [global/tape]"})
+    while pass_on(session):
+        pass
+    books.claim("scan@2")
+    papers.commit({"index": "lock: [global/tape]"})
+    browser = visitor()
+    sign_in(browser, "ann")
+    assert 'href="/books@2/scan"' in browser.get("/papers@2/index").text
+    sign_in(browser, "cleo")
+    page = browser.get("/papers@2/index").text
+    assert "global/tape" in page
+    assert "books" not in page
 
 
 def test_a_grant_for_an_archive_that_does_not_exist_names_no_other(
