@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
+from difflib import get_close_matches
 
 LONGEST = 500
 """The most characters of a line of others, in a table that no terminal cuts."""
@@ -49,6 +51,33 @@ def shortened(text: str, width: int) -> str:
     """A text, without its middle if it is longer than a width: names differ at their ends."""
     head = (width - 1) // 2
     return text if len(text) <= width else f"{text[:head]}…{text[len(text) - (width - 1 - head) :]}"
+
+
+MOST_PAIRS = 500_000
+"""The most pairs of characters that are compared for one suggestion, which takes about 0.2 s."""
+
+
+def similar(word: str, names: Collection[str], most: int = 3) -> list[str]:
+    """The names that are similar to a word, the nearest first; none for a word of more than `LONGEST`
+    characters. If there are too many names, only those are compared that have most of the word's
+    beginning and end.
+    """
+    if len(word) > LONGEST:
+        return []
+    pairs = len(word) * sum(map(len, names))
+    if pairs > MOST_PAIRS:
+        names = sorted(names, key=lambda name: _common(word, name), reverse=True)[: len(names) * MOST_PAIRS // pairs]
+    return get_close_matches(word, names, most)
+
+
+def _common(word: str, name: str) -> int:
+    """The number of characters that a word and a name have in common at their beginning and end."""
+    return _at_beginning(word, name) + _at_beginning(word[::-1], name[::-1])
+
+
+def _at_beginning(word: str, name: str) -> int:
+    both = zip(word, name, strict=False)
+    return next((at for at, (one, other) in enumerate(both) if one != other), min(len(word), len(name)))
 
 
 def _escape(found: re.Match[str]) -> str:

@@ -22,7 +22,6 @@ import shlex
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any
 
 from arkqueue.db.session import Session
@@ -39,7 +38,7 @@ from arkqueue.queue.places import archive_of_run, place_of_run, refuse_deleted, 
 from arkqueue.queue.refusals import MOST_NAMED, refuse_stopped
 from arkqueue.queue.reopening import NEWEST, blocked, gates_again, judge_again, refuse_outdated, superseded
 from arkqueue.states import SETTLED, State
-from arkqueue.text import shortened
+from arkqueue.text import shortened, similar
 
 LONGEST_SHOWN = 100
 """The most characters of a wrong name that a message repeats."""
@@ -170,7 +169,7 @@ def _starts(graph: Graph, run: int, name: str, item: str | None, here: str) -> t
     rows = graph.rows("named_in_run", run=run, name=name, item=item)
     if not rows:
         known = graph.rows("names_in_run", run=run, item=item)
-        near = get_close_matches(name, [row.name for row in known], 1)
+        near = similar(name, [row.name for row in known], 1)
         has = ", ".join(row.name for row in known[:MOST_NAMED])
         remedy = f"Did you mean {near[0]}?" if near else f"It has: {has}." if known else ""
         raise NotFound(here, f"has no task {shortened(name, LONGEST_SHOWN)!r}", remedy)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 from arkqueue.errors import Conflict, Invalid
@@ -17,6 +16,7 @@ from arkqueue.names import list_name, run_name, task_name
 from arkqueue.plan import Plan, is_for
 from arkqueue.queue.graph import Graph
 from arkqueue.queue.refusals import GO_BACK, MOST_NAMED, refuse_overwriting, refuse_superseded
+from arkqueue.text import similar
 from arkqueue.workflow import EMPTY
 
 
@@ -24,8 +24,8 @@ def check_names(here: str, workflow: Workflow, names: Collection[str] | None) ->
     known = [d.name for d in workflow.tasks if d.name not in (COMMIT, REPORT)]
     for name in names or ():
         if name not in known:
-            near = get_close_matches(name, known, 1)
-            remedy = f"did you mean {near[0]}?" if near else f"it has: {', '.join(known) or 'no tasks'}"
+            near = similar(name, known, 1)
+            remedy = f"did you mean {near[0]}?" if near else f"it has: {', '.join(known[:MOST_NAMED]) or 'no tasks'}"
             raise Invalid(here, f"has no task {name!r}", remedy)
 
 

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from typing import Any
 
 from arkqueue.db.session import Session
@@ -35,6 +34,7 @@ from arkqueue.names import (
     run_name,
 )
 from arkqueue.plan.edges import EVERYTHING
+from arkqueue.text import similar
 from arkqueue.views.lists import has_list
 
 RETIRED = "rewound~"
@@ -335,6 +335,6 @@ def _in_a_removed_archive(session: Session, name: Name) -> Name | None:
 
 def _nearest(word: str, names: Sequence[str], have: str) -> str:
     # The given name itself is no suggestion, whatever else was wrong with it.
-    if near := get_close_matches(word, [name for name in names if name != word], 3):
+    if near := similar(word, [name for name in names if name != word]):
         return f"Did you mean {' or '.join(near)}?"
     return f"{have}: {', '.join(names[:20])}." if names else ""

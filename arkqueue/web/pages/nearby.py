@@ -11,7 +11,6 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import Final
 from urllib.parse import unquote
 
@@ -28,7 +27,7 @@ from arkqueue.names import (
     parse_name,
     task_in_run,
 )
-from arkqueue.text import LONGEST
+from arkqueue.text import LONGEST, similar
 from arkqueue.views.backfills import find_backfill
 from arkqueue.views.find import find_branch, find_item, find_revision, find_run, find_task, own_names
 from arkqueue.views.lists import has_list
@@ -124,7 +123,7 @@ def _near(word: str, names: Sequence[str]) -> list[str]:
     by_case: dict[str, str] = {}
     for name in names:
         by_case.setdefault(name.casefold(), name)
-    return [by_case[near] for near in get_close_matches(word.casefold(), by_case, MOST)]
+    return [by_case[near] for near in similar(word.casefold(), by_case, MOST)]
 
 
 def _existing(caller: Caller, places: Sequence[str]) -> list[str]:

@@ -103,7 +103,7 @@ def test_an_address_of_nothing_is_looked_for_as_words(reader: httpx.Client) -> N
     for text in ("papers@3/index/*", "papers@3/tile/none", "papers@3/*/none", "/", "https://example.org/"):
         assert "Nothing that you may see has this" in said(reader.get("/-/search", params={"q": text})), text
     near = reader.get("/-/search", params={"q": "Papers@3"})
-    assert re.findall(r'href="/(papers[^"]*)"><b>', near.text)== ["papers@3", "papers"]
+    assert re.findall(r'href="/(papers[^"]*)"><b>', near.text) == ["papers@3", "papers"]
 
 
 @pytest.mark.usefixtures("archive")
