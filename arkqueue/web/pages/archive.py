@@ -162,7 +162,7 @@ def _branch_shown(
             seen=visitor.caller.archives(),
         )
         heads = _newest_runs(moment, id, branch, shown if is_newest else None, most)
-        head = _head_row(moment, branch, heads, grid.rows if is_newest and not chosen else (), visitor)
+        row = _open_row(moment, branch, heads, grid.rows if is_newest and not chosen else (), visitor)
     submissions = for_submissions(session, id, named)
     lines = [Line(None, [row]) for row in grid.rows] if wanted.address else _lines(request, grid.rows, needing)
     return {
@@ -191,9 +191,9 @@ def _branch_shown(
             [row.run.id for row in grid.rows],
             most if len(grid.rows) == len(shown) else len(grid.rows),
         ),
-        "newest": head.run if head else None,
-        "_newest_words": words_of_newest(head) if head else "",
-        "_newest_ends": head.ends if head else None,
+        "newest": heads[0] if heads else None,
+        "_newest_words": words_of_newest(row) if row else run_sentence(heads[0]) if heads else "",
+        "_newest_ends": row.ends if row else None,
         "complete": _newest_completed(heads),
         "faulty": faulty,
         "failures": failures.newest[: MOST_TOLD - (faulty is not None)],
@@ -286,20 +286,20 @@ def _newest_runs(
     return [run for run in shown if run.trigger is Trigger.COMMIT]
 
 
-def _head_row(
+def _open_row(
     session: Session, branch: BranchId, heads: Sequence[ListedRun], rows: Sequence[Row], visitor: Visitor
 ) -> Row | None:
-    """The newest commit run of a branch with all of its tasks. ``rows``: the rows of a page that has
-    all columns.
+    """The newest commit run of a branch with all of its tasks, if it has not settled. ``rows``: the
+    rows of a page that has all columns.
     """
-    if not heads:
+    if not heads or heads[0].settled_at is not None:
         return None
     shown = next((row for row in rows if row.run.id == heads[0].id), None)
     return shown or row_of(session, branch, heads[0], visitor.caller.archives())
 
 
 def words_of_newest(row: Row) -> str:
-    """The state of the newest run as the end of a sentence, with its running tasks. A run with held
+    """The state of a run that has not settled as the end of a sentence, with its running tasks. A run with held
     tasks in which nothing happens before a release, or before a task of another run, says so.
     """
     newest, tasks = row.run, [cell.task for cell in row.cells if cell]
@@ -308,7 +308,7 @@ def words_of_newest(row: Row) -> str:
         are = "is" if len(running) == 1 else "are"
         return f"{run_sentence(newest)}: {', '.join(running[:MOST_RUNNING])}{more} {are} running"
     goes_on = newest.counts.running or any(task.state in (State.READY, State.DEFERRED) for task in tasks)
-    if newest.settled_at is not None or goes_on or not newest.counts.held:
+    if goes_on or not newest.counts.held:
         return run_sentence(newest)
     held = [task.name for task in tasks if task.state is State.HELD and not task.awaits]
     if held or all(task.state is not State.HELD for task in tasks):
