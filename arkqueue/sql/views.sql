@@ -420,7 +420,7 @@ cross join lateral (
 -- of deleted items, whose polls may still stop, count only while they are unsettled. Gates that
 -- arkqueue made do not count.
     from (
-        select t.state, t.attempts, t.waived, t.superseded_by, t.settled_at,
+        select t.name, t.state, t.attempts, t.waived, t.superseded_by, t.settled_at,
                t.superseded_by is not null and not exists (select from task s where s.id = t.superseded_by and s.run_id = t.run_id) as is_superseded_by_later,
                t.state = 'skipped' and exists (select from task r where r.id = t.root_id and r.run_id <> t.run_id)
                    and exists (select from edge e where e.target = t.id and e.product and not e.met) as lacks_product,
@@ -467,7 +467,7 @@ order by run.id desc;
 
 -- name: runs_in_short
 -- Runs for the strip on a page that shows many runs: the counts from which their states are
--- computed, and whether their workflow files have faults.
+-- computed, the names of their running tasks, and whether their workflow files have faults.
 select run.id, a.name as archive, b.name as branch, b.main, run.number, run.run, run.trigger, run.faults <> '[]' as faults, run.created_at, run.deleted_at,
        r.baseline and run.trigger = 'commit' as baseline, report.state as report_state, changed.since_report as changed_since_report, p.next as planned, c.*
 from run
@@ -483,6 +483,7 @@ cross join lateral (
            count(*) filter (where state = 'held' and shown) as held,
            count(*) filter (where (state in ('failed', 'rejected') and not waived or lacks_product) and shown) as bad,
            count(*) filter (where state = 'running' and shown) as running,
+           array_agg(distinct name) filter (where state = 'running' and shown) as running_names,
            count(*) filter (where state = 'canceled' and shown and superseded_by is null) as canceled_otherwise,
            count(*) filter (where state = 'canceled' and shown and is_superseded_by_later) as superseded_by_later
 {part of_run}

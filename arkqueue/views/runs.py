@@ -115,7 +115,8 @@ class RunView:
 @dataclass(slots=True)  # not frozen, as TaskView
 class RunInShort:
     """One run among hundreds. ``faulty``: True if its workflow files have faults. ``running``,
-    ``held``: the numbers of such tasks. The other fields are those of `RunView`.
+    ``held``: the numbers of such tasks. ``running_names``: the names of its running tasks. The other
+    fields are those of `RunView`.
     """
 
     id: int
@@ -125,6 +126,7 @@ class RunInShort:
     failing: bool
     faulty: bool
     running: int
+    running_names: list[str]
     held: int
     baseline: bool
     created_at: datetime
@@ -420,6 +422,7 @@ def runs_in_short(session: Session, ids: Sequence[int]) -> dict[str, list[RunInS
                 state in OPEN and bool(row.bad),
                 row.faults,
                 row.running,
+                row.running_names or [],
                 row.held,
                 row.baseline,
                 row.created_at,

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from arkqueue.model import ArchiveId, Trigger
 from arkqueue.names import page_path
 from arkqueue.states import OPEN, RunState, State
+from arkqueue.text import shortened
 from arkqueue.views.archives import ArchiveView, archives, in_short
 from arkqueue.views.archives import in_public as archive_in_public
 from arkqueue.views.attention import recent_runs
@@ -31,7 +32,7 @@ from arkqueue.views.needs import (
 from arkqueue.views.remedies import SETTINGS
 from arkqueue.views.runs import RunInShort
 from arkqueue.views.waits import Wait, waits_of
-from arkqueue.web.pages.answer import Shown, in_markup, run_state, run_words, shape_of
+from arkqueue.web.pages.answer import LONGEST_NAME, Shown, in_markup, run_state, run_words, shape_of
 from arkqueue.web.pages.approving import refused_needs
 from arkqueue.web.pages.visitor import Visitor
 
@@ -39,6 +40,8 @@ STRIP: Final = 30
 """The runs in the strip of an archive."""
 PAGE: Final = 20
 """The archives on a page."""
+MOST_RUNNING: Final = 2
+"""The most names of running tasks in the line of an archive."""
 BUTTONS: Final = {
     "sync": "Read it now", "unhold": "End the hold", "resume": "Resume", "skip": "Waive", "retry": "Retry", "restart": "Restart", "release": "Release", ASSUME_GONE: "Count as gone",
 }  # fmt: skip
@@ -241,7 +244,10 @@ def _now(runs: list[RunInShort], unhandled: Collection[int]) -> tuple[str, str]:
     but = f", {number} run{'s' if len(bad) > 1 else ''} with failures" if bad else ""
     working = [run for run in runs if run.state in (RunState.PROCESSING, RunState.REPORTING)]
     if running := sum(run.running for run in working):
-        words = f"{running} running" + (f" in {len(working)} runs" if len(working) > 1 else "")
+        words = f"{running:,} running" + (f" in {len(working)} runs" if len(working) > 1 else "")
+        names = list(dict.fromkeys(name for run in working for name in run.running_names))
+        more = f" and {len(names) - MOST_RUNNING} more" if len(names) > MOST_RUNNING else ""
+        words += f" ({', '.join(shortened(name, LONGEST_NAME) for name in names[:MOST_RUNNING])}{more})"
         return worst or "running", words + but
     if held := sum(run.held for run in runs if run.state in OPEN):
         return worst or "held", f"{held} held{but}"

@@ -84,7 +84,7 @@ def test_what_an_archive_does_now_is_whole_on_a_phone_and_leaves_room_for_the_me
     locks.pause(session, ArchiveId(archive.id), "tex", "", "ann")
     page = opened("/", viewport=PHONE)
     now = page.locator(".now .s")
-    expect(now).to_contain_text("running in 3 runs, 3 runs with failures, lock paused")
+    expect(now).to_contain_text("running in 3 runs (t0, t10 and 9 more), 3 runs with failures, lock paused")
     (text,) = boxes(page, ".now .s > span")
     (card,) = boxes(page, "section.card:has(.now)")
     assert text["right"] <= card["right"]

@@ -217,7 +217,7 @@ def test_each_archive_says_what_waits_and_why(operator: httpx.Client, session: S
     archive.commit({"index": "depends: [PREV]", "pdf": "depends: [index]", "upload": "depends: [pdf]"})
     assert line(operator) == ("1 run waiting", ["pdf waits for index"])
     archive.claim("index@2")
-    assert line(operator) == ("1 running", ["pdf waits for index"])
+    assert line(operator) == ("1 running (index)", ["pdf waits for index"])
     archive.fail("index@2")
     archive.commit({"index": "depends: [PREV]"})
     assert line(operator) == ("1 run waiting, 1 run with failures", ["index waits for 2/index (failed)"])
@@ -239,7 +239,7 @@ def test_a_wait_for_a_lock_names_the_lock_and_links_its_holder(operator: httpx.C
     archive.commit({"publish": "lock: web", "check": "lock: web"})
     archive.claim("publish@2")
     wait = "check waits for the lock papers/web, which papers@2/publish has; it is next in line"
-    assert line(operator) == ("1 running", [wait])
+    assert line(operator) == ("1 running (publish)", [wait])
     page = operator.get("/").text
     assert '<a href="/papers@2/check">check</a> waits for the lock papers/web, which <a href="/papers@2/publish">papers@2/publish</a> has' in page  # fmt: skip
     assert wait.removeprefix("check ") in explain(archive.session, archive.task("check@2")).text
@@ -353,17 +353,17 @@ def test_what_waits_for_the_revisions_before_it_names_what_runs_there(
 def test_a_run_that_goes_on_shows_its_failures(operator: httpx.Client, archive: AnArchive) -> None:
     archive.commit({"a": "", "b": ""}, author="Ann Lee <ann@example.org>")
     archive.claim("a@2")
-    assert line(operator)[0] == "2 running"
+    assert line(operator)[0] == "2 running (a, b)"
     assert 'class="s failing' not in operator.get("/papers@2").text
     archive.fail("a@2")
-    assert line(operator)[0] == "1 running, 1 run with failures"
+    assert line(operator)[0] == "1 running (b), 1 run with failures"
     overview = operator.get("/").text
     assert '<i class="failing" title="papers@2: processing, with failures">' in overview
     assert 'class="s failing whole" title="failing"' in overview
     for page in ("/papers@2", "/-/search?q=lee", "/-/mine?author=lee"):
         assert 'title="processing, with failures"' in operator.get(page).text, page
     archive.skip("a@2")  # a waived failure is none any more
-    assert line(operator)[0] == "1 running"
+    assert line(operator)[0] == "1 running (b)"
     assert "failing" not in operator.get("/").text
 
 
