@@ -135,11 +135,12 @@ def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict
 
 
 def _obstacle(visitor: Visitor, view: RunDetail, names: Mapping[str, object]) -> dict[str, object]:
-    """Why nothing of a run goes on although it needs no retry and no release itself: the first task
-    that waits and that a button helps, with the sentences of `explain`; if none helps, the first
-    task that waits. Tasks that wait for other runs are tried first.
+    """The obstacle of a run in which nothing goes on, although no task of the run needs a retry or a
+    release. The obstacle is the first waiting task that a button helps, with the sentences of
+    `explain`. If no button helps any task, the obstacle is the first waiting task. Ready tasks that
+    cannot start are tried first, and then tasks that wait for other runs.
     """
-    goes_on = (State.RUNNING, State.READY, State.DEFERRED)
+    goes_on = (State.RUNNING, State.DEFERRED)
     lists: Any = names["lists"]
     is_over = (
         view.settled_at is not None
@@ -149,14 +150,20 @@ def _obstacle(visitor: Visitor, view: RunDetail, names: Mapping[str, object]) ->
         or names["_removal"]
     )
     needs_a_person = names["_needs_retry"] or names["_needs_release"]
-    is_busy = any(task.state in goes_on for task in view.tasks) or _number(lists, *goes_on)
+    ready = [task for task in view.tasks if task.state is State.READY]
+    stuck = [task for task in ready if task.why]  # of the first ones, as the others have no reasons here
+    is_busy = (
+        any(task.state in goes_on for task in view.tasks)
+        or bool(ready and not stuck)
+        or _number(lists, State.READY, *goes_on) > 0
+    )
     waiting = [task for task in view.tasks if task.state is State.WAITING and task.kind is TaskKind.ORDINARY]
     found: dict[str, object] = {"_obstacle": None, "_remedies": []}
     if is_over or needs_a_person or is_busy:
         return found
     caller, own = visitor.caller, {task.id for task in view.tasks}
     on_others = {edge.target for edge in view.edges if not edge.met and edge.source not in own}
-    for task in sorted(waiting, key=lambda one: one.id not in on_others)[:MOST_EXPLAINED]:
+    for task in [*stuck, *sorted(waiting, key=lambda one: one.id not in on_others)][:MOST_EXPLAINED]:
         told = explain(caller.session, TaskId(task.id), brief=visitor.is_anybody, seen=caller.archives())
         remedies, _ = nearest(remedies_of(told.commands, task.full_name))
         if remedies or found["_obstacle"] is None:

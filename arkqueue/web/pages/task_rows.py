@@ -75,7 +75,7 @@ def _end(task: TaskView, when: Expected | None) -> str:
 def reason_of(task: TaskView, within: str = "") -> str:
     """The state of a task, and its reason. ``within``: a text that the reason leaves out."""
     why = one_line((task.why or "").replace(within, " ") if within else task.why or "")
-    if not why or why.startswith(task.state):
+    if not why or why.startswith((task.state, "superseded")):
         return why or str(task.state)
     return f"{task.state}{':' if task.state in _WITH_COLON else ''} {why}"
 

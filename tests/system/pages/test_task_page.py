@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from arkqueue.db.session import Session
-from arkqueue.model import End, RunId, Usage
-from arkqueue.queue import claim, scratch
+from arkqueue.model import ArchiveId, End, RunId, Usage
+from arkqueue.queue import claim, pauses, scratch
 from arkqueue.views.reasons import Reason, Why
 from arkqueue.web.pages.answer import coded, told
 from tests.builders import HOST, PROCESS, AnArchive, an_archive
@@ -360,6 +360,26 @@ def test_the_table_of_a_run_says_how_far_its_tasks_are_and_when_they_may_end(
     index, pdf, _ = rows("101 minutes")
     assert index.count('<rect width="60') == 2, "the bar is full"
     assert ">later than usual</time>" in index
+
+
+def test_the_page_of_a_run_says_why_a_ready_task_does_not_start_and_what_helps(
+    operator: httpx.Client, archive: AnArchive
+) -> None:
+    archive.commit({"pdf": "", "upload": "depends: [pdf]"})
+    assert "pdf : It is ready, but no task manager is running." in said(operator.get("/papers@2"))
+    claim.register(archive.session, PROCESS, HOST, "build-1", 4)
+    assert "It is ready" not in said(operator.get("/papers@2")), "it is about to start"
+    pauses.pause(archive.session, ArchiveId(archive.id), "a move", "ann")
+    page = operator.get("/papers@2")
+    assert re.search(r"pdf : .* paused since .* by ann", said(page))
+    assert re.search(r'value="resume">.*?<button class="b cut-short do"[^>]*>Resume papers<', page.text)
+
+
+def test_the_table_of_a_run_says_once_that_a_task_was_superseded(operator: httpx.Client, archive: AnArchive) -> None:
+    for _ in range(2):
+        archive.commit({"pdf": "cancels: [PREV]"})
+    assert " superseded by papers@3/pdf " in said(operator.get("/papers@2"))
+    assert "canceled superseded" not in said(operator.get("/papers@2"))
 
 
 def test_the_reason_of_a_wait_has_links_to_the_holder_and_the_lock(operator: httpx.Client, archive: AnArchive) -> None:
