@@ -5,14 +5,14 @@ attempts and facts.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from starlette.requests import Request
 
 from arkqueue.db.session import Session
-from arkqueue.model import BranchId, Checkout, End, TaskId, TaskKind
+from arkqueue.model import AttemptKind, BranchId, Checkout, End, TaskId, TaskKind
 from arkqueue.names import EVERY_TASK, task_in_run
 from arkqueue.states import EX_TEMPFAIL, State
 from arkqueue.text import visible
@@ -31,6 +31,8 @@ from arkqueue.web.pages.helping import Remedy, nearest, remedies_of
 from arkqueue.web.pages.log import log_of, wanted_of
 from arkqueue.web.pages.visitor import Visitor
 
+MOST_ATTEMPTS: Final = 30
+"""The most attempts that are listed."""
 LONGEST_ITEM: Final = 4000
 """The most characters of an item that are shown."""
 HELPS: Final[dict[State, tuple[tuple[str, str], ...]]] = {
@@ -110,7 +112,7 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
             else NO_INPUTS,
             "scratch": scratch_of(caller.session, id),
             "attempt": attempt,
-            "_attempts": outcomes_of(view),
+            **_attempts_shown(view, attempt),
             "log": log_of(caller.session, request.app.state.searches, attempt, wanted) if attempt else None,
             "wanted": wanted,
             "remedies": remedies,
@@ -145,12 +147,27 @@ def _due(session: Session, row: Any, view: TaskDetail) -> datetime | None:
     return due if due is not None and due < datetime.now(UTC) else None
 
 
-def outcomes_of(view: TaskDetail) -> list[tuple[AttemptView, State, str]]:
-    """The attempts of a task, the newest first, each with the state as which it is drawn, and its
+def _attempts_shown(view: TaskDetail, attempt: AttemptView | None) -> dict[str, object]:
+    """The newest attempts of a task, or those around an earlier one whose log is shown, and the numbers
+    of the attempts before and after them. A task that is polled for weeks has thousands.
+    """
+    history = view.history
+    at = next((place for place, one in enumerate(history) if attempt and one.id == attempt.id), 0)
+    first = min(max(at - MOST_ATTEMPTS // 2, 0), max(len(history) - MOST_ATTEMPTS, 0))
+    last = first + MOST_ATTEMPTS
+    return {
+        "_attempts": outcomes_of(view, history[first:last]),
+        "_earlier": history[max(first - MOST_ATTEMPTS // 2, 0)].number if first else None,
+        "_later": history[min(last + MOST_ATTEMPTS // 2, len(history)) - 1].number if last < len(history) else None,
+    }
+
+
+def outcomes_of(view: TaskDetail, attempts: Sequence[AttemptView]) -> list[tuple[AttemptView, State, str]]:
+    """Some attempts of a task, the newest first, each with the state as which it is drawn, and its
     outcome in a few words. An attempt that was stopped, or is tried again later, has not failed.
     """
     found = []
-    for one in reversed(view.history):
+    for one in reversed(attempts):
         is_exit, is_last = one.end == End.EXITED, one is view.history[-1]
         is_later = one.end in _LATER or (is_exit and one.exit_code == EX_TEMPFAIL)
         if one.ended_at is None:
@@ -162,6 +179,7 @@ def outcomes_of(view: TaskDetail) -> list[tuple[AttemptView, State, str]]:
         else:
             state = State.DEFERRED if is_later and not (is_last and view.state is State.FAILED) else State.FAILED
         words = f"exit {one.exit_code}" if is_exit else (one.end or "running").replace("-", " ")
+        words = f"poll, {words}" if one.kind is AttemptKind.POLL else words
         found.append((one, state, words))
     return found
 

@@ -305,6 +305,35 @@ def test_an_attempt_that_was_stopped_has_not_failed_and_needs_no_button(
     assert '<button class="b " data-verb="retry">Run it again</button>' in page, "what superseded it is newer"
 
 
+def test_of_thousands_of_attempts_a_page_lists_some(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"a": ""})
+    archive.end("a@2", 75)
+    archive.sql(
+        'insert into attempt (task_id, number, kind, process, host, lease_until, started_at, ended_at, exit_code, "end")'
+        " select task_id, n, 'poll', process, host, lease_until, started_at, ended_at, 75, 'exited' from attempt, generate_series(2, 2000) n"
+    )
+    newest = "(select id from attempt where number = 2000)"
+    archive.sql(f"update task set attempts = 2000, attempt_id = {newest} where id = %s", archive.task("a@2"))
+
+    def listed(query: str = "") -> tuple[list[int], list[int]]:
+        page = operator.get(f"/papers@2/a{query}").text
+        part = page.partition('aria-label="Attempts"')[2].partition("</aside>")[0]
+        rows, _, links = part.partition("</tbody>")
+        return tuple([*map(int, re.findall(r'href="\?attempt=(\d+)"', some))] for some in (rows, links))  # type: ignore[return-value]
+
+    shown, links = listed()
+    assert shown == [*range(2000, 1970, -1)]
+    assert ">poll, exit 75</td>" in operator.get("/papers@2/a").text
+    seen = {*shown}
+    while links:
+        some, links = listed(f"?attempt={links[-1]}")
+        assert len(some) == 30
+        seen |= {*some}
+        links = links if min(some) > 1 else []
+    assert seen == {*range(1, 2001)}
+    assert listed("?attempt=1")[1] == [45], "only later ones"
+
+
 def test_a_task_that_ran_out_of_time_says_so_everywhere(operator: httpx.Client, archive: AnArchive) -> None:
     archive.commit({"pdf": ""})
     archive.end("pdf@2", 143, End.TIMED_OUT)
