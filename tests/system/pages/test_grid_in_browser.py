@@ -99,6 +99,26 @@ def test_what_an_archive_does_now_is_whole_on_a_phone_and_leaves_room_for_the_me
 
 
 @pytest.mark.full
+def test_a_window_of_half_a_screen_shows_what_happens_and_all_of_a_log(opened: Opened, session: Session) -> None:
+    archive = an_archive(session, f"a-{'very-' * 10}long-name")
+    archive.commit({"pdf": "", "upload": "lock: tex"}, author="A Person With A Very Long Name")
+    archive.write("pdf@2", b"page 1\n")
+    archive.end("pdf@2", 1)
+    locks.pause(session, ArchiveId(archive.id), "tex", "", "ann")
+    page = opened("/")
+    run = f"/{archive.name}@2"
+    for address, parts in (("/", ".now > *"), (run, ".of-task td"), (f"{run}/pdf", ".log-head > :not(.grow)")):
+        page.goto(address)
+        for width in (740, 860, 1000, 1100, 1200):
+            page.set_viewport_size({"width": width, "height": 800})
+            (card,) = boxes(page, f"section.card:has({parts.split()[0]})")
+            shown = [box for box in boxes(page, parts) if box["width"]]
+            assert shown, (address, width)
+            assert all(card["left"] <= box["left"] < box["right"] <= card["right"] for box in shown), (address, width)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.full
 def test_the_key_of_retry_never_means_the_whole_archive(opened: Opened, archive: AnArchive) -> None:
     page = opened("/papers")
     page.keyboard.press("r")
