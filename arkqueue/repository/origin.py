@@ -27,7 +27,7 @@ TRAILER = "Arkqueue-Origin"
 PROPERTY = "arkqueue:origin"
 
 _VALUE = re.compile(r"(?P<task>\S(?:.*\S)?); generation=(?P<generation>\d{1,9})")
-_AUTHOR = re.compile(r"\s*(?P<name>[^<>]*?)\s*<(?P<email>[^<>\s]+)>\s*")
+_AUTHOR = re.compile(r"(?P<name>[^<>]*)<(?P<email>[^<>\s]+)>")
 # These patterns read text of committers, and all threads wait meanwhile: so no pattern may
 # backtrack.
 _TRAILER_LINE = re.compile(rf"^{TRAILER}:(.*)$", re.MULTILINE)
@@ -65,10 +65,10 @@ def split_author(author: str) -> tuple[str, str]:
     """The name and address of "Name <email>". git removes some characters from the ends of a name,
     and refuses a name that is then empty.
     """
-    found = _AUTHOR.fullmatch(author)
+    found = _AUTHOR.fullmatch(author.strip())
     if not found or not author.isprintable() or not found["name"].strip(" .,:;\"\\'"):
         raise Invalid(f"author {author!r}", "is not a valid author of Git commits", "Write it as: Name <email>")
-    return found["name"], found["email"]
+    return found["name"].strip(), found["email"]
 
 
 def install_git_hooks(hooks: Path, origin: Origin) -> None:

@@ -297,7 +297,16 @@ def test_what_containers_may_have_is_checked(admin: httpx.Client, tmp_path: Path
 
 
 MALFORMED = {
-    "git": ["bot", "<bot@example.org>", "Bot <>", "Bot <a> <b>", "Bot\nX <bot@example.org>", ". <bot@example.org>", ""],
+    "git": [
+        "bot",
+        "<bot@example.org>",
+        "Bot <>",
+        "Bot <a> <b>",
+        "Bot\nX <bot@example.org>",
+        ". <bot@example.org>",
+        "",
+        " " * 1000,
+    ],
     "subversion": ["", " ", "a\nb", "a\0b"],
 }
 WELL_FORMED = {"git": ["Bot <bot@example.org>"], "subversion": ["bot", "Ark Queue", "Bot <bot@example.org>"]}
