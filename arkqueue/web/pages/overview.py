@@ -197,7 +197,7 @@ def plot(depths: Sequence[Depth], now: datetime) -> Plot | None:
 PAGES: Final = {
     About.TASK_MANAGERS: "/-/task-managers",
     About.SCHEDULES: "/-/schedules",
-    About.DELIVERIES: "/-/notifications",
+    About.DELIVERIES: "/-/notifications?state=waiting&state=failed",
 }
 """The pages with details about problems."""
 

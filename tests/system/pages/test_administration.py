@@ -308,6 +308,7 @@ def test_all_notifications_of_an_archive_that_failed_are_sent_again(
     assert "resend-failed" not in admin.get("/-/notifications?archive=papers").text
     archive.sql("update delivery set state = 'failed', ended_at = clock_timestamp()")
     assert "resend-failed" not in admin.get("/-/notifications").text
+    assert 'href="/-/notifications?state=waiting&amp;state=failed"' in admin.get("/").text
     page = "/-/notifications?archive=papers&state=failed"
     assert "Resend all that failed" in said(admin.get(page))
     assert "resend-failed" not in visitor(Scope.READ).get(page).text
