@@ -25,11 +25,6 @@ from tests.db.test_races import Connect, InThread, wait_until_blocked
 from tests.db.test_scratch import Host
 
 
-@pytest.fixture
-def archive(session: Session) -> AnArchive:
-    return an_archive(session)
-
-
 def test_every_task_of_the_run_is_claimed_where_the_attachments_are(archive: AnArchive, session: Session) -> None:
     here, there = Host(session, "here", "gpu"), Host(session, "there", "gpu")
     archive.commit(

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from arkqueue.db.session import Session
 from arkqueue.queue import finish
 from arkqueue.views import tasks
 from arkqueue.views.explain import explain
-from tests.builders import AnArchive, an_archive
-
-
-@pytest.fixture
-def archive(session: Session) -> AnArchive:
-    return an_archive(session)
+from tests.builders import AnArchive
 
 
 def due_in(archive: AnArchive, key: str) -> float:

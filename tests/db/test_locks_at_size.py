@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 
 from arkqueue.db import Connection
-from arkqueue.db.session import Session
 from arkqueue.model import ArchiveId
 from arkqueue.queue import claim, control, locks, pauses
 from arkqueue.queue.graph import Graph
 from arkqueue.views.explain import explain
 from arkqueue.views.locks import LOOKED_AT, MOST_TASKS
 from arkqueue.views.locks import locks as list_locks
-from tests.builders import HOST, PROCESS, AnArchive, an_archive
-from tests.db.test_global_locks import Connect, counting, pass_on
+from tests.builders import HOST, PROCESS, AnArchive
+from tests.db.test_global_locks import Connect, archives, counting, pass_on
+
+__all__ = ["archives"]
 
 MANY = 100_000
 FEW = 2000
@@ -25,13 +26,6 @@ FEW = 2000
 what stands first.
 """
 pytestmark = pytest.mark.full
-
-
-@pytest.fixture
-def archives(session: Session) -> tuple[AnArchive, AnArchive]:
-    one, other = an_archive(session, "one"), an_archive(session, "other")
-    other.running = one.running  # a claim takes tasks of both
-    return one, other
 
 
 def multiply(archive: AnArchive, key: str) -> None:

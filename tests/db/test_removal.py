@@ -22,15 +22,10 @@ from arkqueue.model import ArchiveId, AttemptId, End, Outcome, RunId, Stream, Ta
 from arkqueue.queue import archives, claim, finish, notifications, purge, removal
 from arkqueue.views import runs, tasks
 from arkqueue.views.doctor import examine
-from tests.builders import HOST, PROCESS, AnArchive, a_gateway, an_archive
+from tests.builders import HOST, PROCESS, AnArchive, a_gateway
 from tests.waiting import eventually
 
 SECRET = "hunter2-is-the-password"
-
-
-@pytest.fixture
-def archive(session: Session) -> AnArchive:
-    return an_archive(session)
 
 
 def leak(archive: AnArchive, name: str = "a@2", size: int = 0) -> AttemptId:

@@ -20,13 +20,8 @@ from arkqueue.queue.reports import Made, update_report
 from arkqueue.views import reports as views
 from arkqueue.views import runs
 from arkqueue.views.reports import Report
-from tests.builders import PROCESS, AnArchive, a_workflow, an_archive
+from tests.builders import PROCESS, AnArchive, a_workflow
 from tests.db.test_races import Connect, InThread, one_after_the_other
-
-
-@pytest.fixture
-def archive(session: Session) -> AnArchive:
-    return an_archive(session)
 
 
 def run_of(archive: AnArchive, number: int = 2, run: int = 1) -> RunId:

@@ -32,11 +32,6 @@ LIST = "foreach: [x, y]"
 ITEMS = {"fetch": LIST, "pack": f"{LIST}\ndepends: [fetch]", "publish": "depends: [pack]"}
 
 
-@pytest.fixture
-def archive(session: Session) -> AnArchive:
-    return an_archive(session)
-
-
 def retry_from(archive: AnArchive, name: str, *, number: int = 2, **options: Any) -> Done:
     return redo.retry_from(archive.session, RunId(archive.run_id(number)), name, "bob", **options)
 

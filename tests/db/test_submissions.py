@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from arkqueue.archive_settings import ArchiveSettings
-from arkqueue.db.session import Session
 from arkqueue.errors import Busy, Conflict
 from arkqueue.model import ArchiveId, PayloadKind, RunId
 from arkqueue.queue import archives, holds, planning, purge, submissions
@@ -21,14 +20,9 @@ from arkqueue.views.attention import unhandled_failures
 from arkqueue.views.doctor import examine
 from arkqueue.views.explain import explain
 from arkqueue.views.graph import graph
-from tests.builders import AnArchive, a_gateway, an_archive
+from tests.builders import AnArchive, a_gateway
 
 DEPOSIT = {"check": "on: submission", "deposit": "foreach: submission\ndepends: [check]"}
-
-
-@pytest.fixture
-def archive(session: Session) -> AnArchive:
-    return an_archive(session)
 
 
 def names(archive: AnArchive, run: int) -> dict[str, str]:

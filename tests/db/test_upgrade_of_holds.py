@@ -21,7 +21,9 @@ from arkqueue.queue.holds import How
 from arkqueue.views.doctor import examine
 from arkqueue.views.explain import explain
 from tests.builders import HOST, PROCESS, AnArchive, the_archive
-from tests.db.test_upgrade import brought_up
+from tests.db.test_upgrade import brought_up, papers
+
+__all__ = ["papers"]
 
 DUMP = Path(__file__).with_name("version_21.sql")
 BOB = How(approver=Approver(("bob",)))
@@ -34,11 +36,6 @@ def session(empty_uri: str) -> Iterator[Session]:
     with brought_up(empty_uri) as session:
         yield session
         assert not examine(session).findings
-
-
-@pytest.fixture
-def papers(session: Session) -> AnArchive:
-    return the_archive(session, "papers")
 
 
 @pytest.fixture

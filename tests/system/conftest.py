@@ -12,6 +12,7 @@ import pytest
 import arkqueue
 from arkqueue.archives import scan
 from tests.loaded import write_program
+from tests.repositories import GitRepository, SubversionRepository, a_git_repository, a_subversion_repository
 from tests.system.executor.registry import Registry
 
 
@@ -27,6 +28,12 @@ class Checker:
     @property
     def starts(self) -> int:
         return len(self.log.read_text().splitlines()) if self.log.exists() else 0
+
+
+@pytest.fixture(params=["subversion", "git"])
+def repository(request: pytest.FixtureRequest, tmp_path: Path) -> SubversionRepository | GitRepository:
+    """A repository of each kind, for tests that must hold for both."""
+    return (a_subversion_repository if request.param == "subversion" else a_git_repository)(tmp_path)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -23,17 +23,12 @@ from tests.builders import an_archive
 from tests.db.test_retention import a_pass, let_age
 from tests.repositories import a_git_repository, a_subversion_repository, run
 from tests.system.cli.conftest import Cli, Start, the_rest
+from tests.system.queue_manager.conftest import manager
 from tests.waiting import eventually
 
+__all__ = ["manager"]
+
 WORKFLOW = {"_workflows/a.yaml": "- {name: index, command: 'true', depends: [PREV]}\n"}
-
-
-@pytest.fixture
-def manager(session: Session, configuration: Configuration) -> Iterator[QueueManager]:
-    manager = QueueManager(session, configuration)
-    manager.start()
-    yield manager
-    manager.close()
 
 
 def test_archive_is_added_listed_shown_and_removed(arkqueue: Cli, tmp_path: Path) -> None:

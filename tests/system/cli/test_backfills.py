@@ -6,18 +6,11 @@ import pytest
 
 from arkqueue.db.session import Session
 from arkqueue.queue import backfill
-from tests.builders import AnArchive, an_archive, no_lists
+from tests.builders import AnArchive, no_lists
 from tests.system.cli.conftest import Cli
+from tests.system.web.test_backfills import archive
 
-
-@pytest.fixture
-def archive(session: Session) -> AnArchive:
-    """Its head alone has the task ``thumbs``."""
-    archive = an_archive(session)
-    for _ in range(4):
-        archive.commit({})
-    archive.commit({"thumbs": ""})
-    return archive
+__all__ = ["archive"]
 
 
 def test_a_backfill_is_made_and_its_name_alone_is_on_stdout(arkqueue: Cli, archive: AnArchive) -> None:

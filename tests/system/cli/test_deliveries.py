@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from arkqueue.config import Configuration
-from arkqueue.db.session import Session
 from arkqueue.queue import notifications
-from tests.builders import AnArchive, an_archive
+from tests.builders import AnArchive
 from tests.db.test_notifications import CI, choose, failed_runs, set_receivers
 from tests.system.cli.conftest import Cli
 
@@ -21,11 +20,6 @@ def configuration(tmp_path: Path) -> Configuration:
     webhooks = [{"url": "https://hooks.example.org", "key_file": str(tmp_path / "key")}]
     mail = {"server": "smtp.example.org:587", "sender": "queue@example.org", "recipients": ["*@example.org"]}
     return Configuration.load({}, home=folder, poll="100ms", webhooks=webhooks, mail=mail)
-
-
-@pytest.fixture
-def archive(session: Session) -> AnArchive:
-    return an_archive(session)
 
 
 def test_receivers_are_named_with_what_they_are_told_of(arkqueue: Cli, archive: AnArchive) -> None:

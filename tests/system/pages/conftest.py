@@ -14,9 +14,11 @@ from arkqueue.config import Configuration
 from arkqueue.db.session import Session
 from arkqueue.queue import sign_ins, tokens
 from arkqueue.queue.tokens import Scope, Token
-from arkqueue.web import ApiServer, create_app, run_api
+from arkqueue.web import ApiServer
 from tests.browsers import a_browser
-from tests.system.web.conftest import PLAIN
+from tests.system.web.conftest import PLAIN, server
+
+__all__ = ["server"]
 
 Visitors = Callable[..., httpx.Client]
 HOSTILE = "<script>alert(1)</script> \x1b[31mred\x1b[0m \u202egnp.exe \x07"
@@ -26,13 +28,6 @@ HOSTILE_ITEM = "<img src=x onerror=alert(1)>"
 @pytest.fixture
 def configuration(tmp_path: Path) -> Configuration:
     return Configuration(home=tmp_path / "home", hosts=("queue.example.org",))
-
-
-@pytest.fixture
-def server(session: Session, configuration: Configuration, no_queue_manager: None) -> Iterator[ApiServer]:  # noqa: ARG001  it sets
-    server = run_api(create_app(session, configuration), "127.0.0.1", 0)
-    yield server
-    server.close()
 
 
 def a_token(session: Session, scope: Scope, *archives: str) -> tuple[Token, str]:

@@ -37,11 +37,6 @@ PLACES = (
 )
 
 
-@pytest.fixture
-def archive(session: Session) -> AnArchive:
-    return an_archive(session)
-
-
 def send(browser: httpx.Client, act: str, *, page: str = "/", **fields: str) -> httpx.Response:
     """Send a form; ``page``: where it stands, and where it leads back to."""
     return browser.post(f"/-/act/{act}", data={"form": form_of(browser.get(page)), "back": page, **fields})

@@ -27,6 +27,9 @@ from tests.builders import AnArchive, an_archive, faulty
 from tests.system.pages.conftest import Visitors, first, form_of
 from tests.system.pages.conftest import said as words
 from tests.system.web.conftest import PLAIN
+from tests.system.web.test_submissions import archive
+
+__all__ = ["archive"]
 
 SCHEMA = b'{"type": "object", "required": ["title"], "properties": {"title": {"type": "string"}, "pages": {"type": "integer"}}}'
 TASKS = b"submission: {schema: batch.json}\ntasks:\n- {name: check, on: submission}\n- {name: deposit, on: submission, foreach: submission, depends: [check]}\n"
@@ -34,15 +37,6 @@ TASKS = b"submission: {schema: batch.json}\ntasks:\n- {name: check, on: submissi
 
 def judged() -> Workflow:
     return parse([SourceFile("_workflows/a.yaml", TASKS)], lambda path: SourceFile(path, SCHEMA))
-
-
-@pytest.fixture
-def archive(session: Session) -> AnArchive:
-    """Nobody scans its repository: no queue manager was heard for long."""
-    archive = an_archive(session)
-    archive.sql("update heartbeat set beat_at = '2026-01-01'")
-    archive.commit({"check": "on: submission", "deposit": "foreach: submission\ndepends: [check]"})
-    return archive
 
 
 def send(browser: httpx.Client, file: tuple[str, bytes] | None = None, **fields: str) -> httpx.Response:

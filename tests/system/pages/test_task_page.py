@@ -7,7 +7,6 @@ from __future__ import annotations
 import re
 
 import httpx
-import pytest
 
 from arkqueue.db.session import Session
 from arkqueue.model import ArchiveId, End, RunId, Usage
@@ -16,11 +15,6 @@ from arkqueue.views.reasons import Reason, Why
 from arkqueue.web.pages.answer import coded, told
 from tests.builders import HOST, PROCESS, AnArchive, an_archive
 from tests.system.pages.conftest import HOSTILE, confirm, first, form_of, press, said
-
-
-@pytest.fixture
-def archive(session: Session) -> AnArchive:
-    return an_archive(session)
 
 
 def test_a_task_shows_the_states_and_outputs_that_it_gets(reader: httpx.Client, archive: AnArchive) -> None:

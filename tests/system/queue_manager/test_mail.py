@@ -20,8 +20,10 @@ from tests.builders import AnArchive, an_archive
 from tests.db.test_notifications import ALL, failed_runs, set_receivers
 from tests.mail_server import PASSWORD, USER, MailServer, a_mail_server, an_open_mail_server
 from tests.system.queue_manager.test_imports import managing
-from tests.system.queue_manager.test_webhooks import deliveries, until_all, write_log
+from tests.system.queue_manager.test_webhooks import _short_pauses, deliveries, until_all, write_log
 from tests.waiting import eventually
+
+__all__ = ["_short_pauses"]
 
 ANN, BEN = "ann@example.org", "ben@example.org"
 
@@ -44,11 +46,6 @@ def configuration(tmp_path: Path, server: MailServer) -> Configuration:
     return Configuration.load(
         {}, home=tmp_path / "home", poll="200ms", mail=told, public_url="https://queue.example.org"
     )
-
-
-@pytest.fixture(autouse=True)
-def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notifications, "FIRST_PAUSE", 0.05)
 
 
 @pytest.fixture

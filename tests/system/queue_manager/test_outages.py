@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from arkqueue.config import Configuration
-from arkqueue.db import Database
 from arkqueue.db.session import Session
 from arkqueue.queue import archives
 from arkqueue.queue_manager.readers import Readers
 from tests.postgres import OwnPostgres
 from tests.repositories import a_subversion_repository
 from tests.system.queue_manager.conftest import Watched
+from tests.system.task_manager.test_outages import database
 from tests.waiting import eventually
+
+__all__ = ["database"]
 
 
 def test_an_outage_that_no_turn_met_is_followed_by_a_sweep(
@@ -39,12 +41,6 @@ def test_an_outage_that_no_turn_met_is_followed_by_a_sweep(
     readers.turn()
     readers.turn()
     assert len(sweeps) == 2
-
-
-@pytest.fixture
-def database(server: OwnPostgres) -> Iterator[Database]:
-    with Database.open(server.uri, application_name="arkqueue test") as database:
-        yield database
 
 
 @pytest.mark.usefixtures("manager")

@@ -263,11 +263,6 @@ def test_an_update_that_cannot_take_back_that_the_tree_is_good_changes_nothing(t
     assert picture(tmp_path / "tree") == {b"x": (oct(0o100644), b"1")}
 
 
-@pytest.fixture(params=["subversion", "git"])
-def repository(request: pytest.FixtureRequest, tmp_path: Path) -> SubversionRepository | GitRepository:
-    return (a_subversion_repository if request.param == "subversion" else a_git_repository)(tmp_path)
-
-
 def opened(repository: SubversionRepository | GitRepository) -> Archive:
     return open_archive(locate(str(repository.path)))
 

@@ -22,10 +22,10 @@ from tests.builders import AnArchive, a_revision, a_workflow
 from tests.repositories import a_git_repository, a_subversion_repository
 from tests.system.task_manager.boxes import Boxes, boxes
 from tests.system.task_manager.conftest import Managers, attempts, log_of, settled
-from tests.system.task_manager.test_checkouts import Repository, commit, repository, watch
+from tests.system.task_manager.test_checkouts import Repository, commit, watch
 from tests.system.task_manager.test_checkouts import run as command
 
-__all__ = ["boxes", "repository"]
+__all__ = ["boxes"]
 
 TELL = 'echo "$ARKQUEUE_BASE"; cat "$ARKQUEUE_CHANGES"'
 

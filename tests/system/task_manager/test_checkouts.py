@@ -19,18 +19,13 @@ from arkqueue.repository.opening import open_registered
 from arkqueue.repository.reader import client
 from arkqueue.views.explain import explain_name
 from tests.builders import AnArchive, a_workflow
-from tests.repositories import GitRepository, SubversionRepository, a_git_repository, a_subversion_repository
+from tests.repositories import GitRepository, SubversionRepository, a_subversion_repository
 from tests.system.task_manager.conftest import Managers, attempts, log_of, settled
 from tests.waiting import eventually
 
 Repository = SubversionRepository | GitRepository
 
 FILES = {"papers/a.txt": "a\n", "papers/b.txt": "b\n", "index.txt": "index\n"}
-
-
-@pytest.fixture(params=["subversion", "git"])
-def repository(request: pytest.FixtureRequest, tmp_path: Path) -> SubversionRepository | GitRepository:
-    return (a_subversion_repository if request.param == "subversion" else a_git_repository)(tmp_path)
 
 
 def watch(archive: AnArchive, repository: SubversionRepository | GitRepository) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders import AnArchive
-from tests.repositories import GitRepository, SubversionRepository, a_git_repository, a_subversion_repository
+from tests.repositories import GitRepository, SubversionRepository, a_git_repository
 from tests.system.task_manager.conftest import Bells, Managers, log_of, settled
 from tests.system.task_manager.test_checkouts import commit, run, watch
 
@@ -23,11 +23,6 @@ $(OUT)/%.out: src/%.txt
 \t@text="$$(cat $<)"; case "$$text" in wait*) echo > $(OUT)/../begun; read x < $(OUT)/../go;; esac; echo "$$text" > $@
 """
 FILES = [f"chapter-{number}" for number in range(12)]
-
-
-@pytest.fixture(params=["subversion", "git"])
-def repository(request: pytest.FixtureRequest, tmp_path: Path) -> SubversionRepository | GitRepository:
-    return (a_subversion_repository if request.param == "subversion" else a_git_repository)(tmp_path)
 
 
 def check_builds(

@@ -28,22 +28,16 @@ from arkqueue.web import ApiServer, connections, create_app, run_api
 from arkqueue.web.api import uploads
 from arkqueue.web.problems import Refused
 from arkqueue.workspace import attachments as files
-from tests.builders import AnArchive, an_archive
+from tests.builders import AnArchive
 from tests.requirements import a_mount
 from tests.system.web.conftest import PLAIN, Client, problem
-from tests.system.web.test_submissions import submit
+from tests.system.web.test_submissions import archive, submit
 from tests.waiting import PATIENCE, eventually
+
+__all__ = ["archive"]
 
 UPLOADS = "/archives/papers/uploads"
 OFFSET = {"Content-Type": "application/offset+octet-stream"}
-
-
-@pytest.fixture
-def archive(session: Session) -> AnArchive:
-    archive = an_archive(session)
-    archive.sql("update heartbeat set beat_at = '2026-01-01'")
-    archive.commit({"check": "on: submission", "deposit": "foreach: submission\ndepends: [check]"})
-    return archive
 
 
 @pytest.fixture(autouse=True)

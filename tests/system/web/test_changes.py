@@ -21,11 +21,6 @@ from tests.waiting import PATIENCE
 Repository = SubversionRepository | GitRepository
 
 
-@pytest.fixture(params=["subversion", "git"])
-def repository(request: pytest.FixtureRequest, tmp_path: Path) -> Repository:
-    return (a_subversion_repository if request.param == "subversion" else a_git_repository)(tmp_path)
-
-
 @pytest.fixture
 def archive(session: Session, repository: Repository) -> AnArchive:
     """With two revisions that the repository has."""

@@ -82,11 +82,6 @@ class Files:
         return self.paths
 
 
-@pytest.fixture(params=["subversion", "git"])
-def repository(request: pytest.FixtureRequest, tmp_path: Path) -> Repository:
-    return (a_subversion_repository if request.param == "subversion" else a_git_repository)(tmp_path)
-
-
 @pytest.fixture
 def svn(tmp_path: Path) -> SubversionRepository:
     return a_subversion_repository(tmp_path)
