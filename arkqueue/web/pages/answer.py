@@ -385,7 +385,9 @@ def drawn_state(state: str, words: object = "") -> Markup:
     faster, and a grid has a thousand shapes.
     """
     before, after = _drawn(state, words == "")
-    return before if words == "" else Markup(f"{before}{in_markup(str(words))}{after}")
+    if words == "":
+        return before
+    return Markup(f"{before}{words if isinstance(words, Markup) else in_markup(str(words))}{after}")
 
 
 @cache

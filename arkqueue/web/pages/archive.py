@@ -438,6 +438,8 @@ def _runs(
     # The index of words has messages and authors together.
     words, task = query_of(f"{wanted.message} {wanted.author}"), wanted.task or None
     message, author = query_of(wanted.message), query_of(wanted.author)
+    if (wanted.message and message is None) or (wanted.author and author is None):
+        return RunPage(runs=[], next=None)  # nothing has a word that is only punctuation
     if wanted.state == UNHANDLED:
         return unhandled_runs(
             session, archive, branch, words=words, message=message, author=author, task=task, faulty=None if task else faulty, before=before, limit=most

@@ -16,7 +16,7 @@ from arkqueue.states import State
 from arkqueue.text import one_line
 from arkqueue.views.expected import Expected
 from arkqueue.views.tasks import TaskView
-from arkqueue.web.pages.answer import bar, clock, drawn_state, in_markup, short, until
+from arkqueue.web.pages.answer import bar, clock, coded, drawn_state, in_markup, short, until
 
 _WITH_COLON: Final = (State.READY, State.DEFERRED, State.FAILED, State.REJECTED)
 """The states whose reasons are sentences of their own."""
@@ -48,11 +48,12 @@ def rows_of(
 
 def _row(task: TaskView, words: str, reason: str, drawn: str, *, is_unhandled: bool) -> str:
     alarm = ' class="alarm"' if is_unhandled else ""
+    said = coded(one_line(reason)) if "`" in reason else reason
     label = one_line(task.label)
     return (
         f'<tr class="of-task"><td class="name{" of-item" if "/" in label else ""}"><a href="/{page_path(task.full_name)}"{alarm} title="{in_markup(task.label)}">'
         f"<b>{in_markup(short(label))}</b></a></td>"
-        f'<td class="cut" title="{in_markup(reason)}">{drawn_state(task.state, reason)}</td>'
+        f'<td class="cut" title="{in_markup(reason)}">{drawn_state(task.state, said)}</td>'
         f'<td class="num">{drawn}{_length(task, words)}</td><td class="soft wide">{in_markup(task.host or "")}</td>'
     )
 

@@ -273,6 +273,7 @@ def test_runs_are_filtered_by_words_author_task_and_state(reader: httpx.Client, 
     assert shown(reader, message="harbour") == [2]
     assert shown(reader, message="lee") == []  # who made a commit is not in its message
     assert shown(reader, message="lee", state="unhandled") == []
+    assert shown(reader, message="???") == shown(reader, author="<>") == []
     assert shown(reader, author="ann") == [4, 2, 1]  # who made the first one is called ann, too
     assert shown(reader, author="ann lee") == [4, 2]
     assert shown(reader, author="harbour") == []

@@ -392,6 +392,8 @@ def test_the_page_of_a_run_says_why_a_ready_task_does_not_start_and_what_helps(
     assert "pdf : It is ready, but no task manager is running." in said(operator.get("/papers@2"))
     claim.register(archive.session, PROCESS, HOST, "build-1", 4)
     assert "It is ready" not in said(operator.get("/papers@2")), "it is about to start"
+    archive.commit({"train": "runs_on: [gpu]"})
+    assert "has the label gpu (<code>runs_on</code>)</span>" in operator.get("/papers@3").text
     pauses.pause(archive.session, ArchiveId(archive.id), "a move", "ann")
     page = operator.get("/papers@2")
     assert re.search(r"pdf : .* paused since .* by ann", said(page))
