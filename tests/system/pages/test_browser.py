@@ -397,13 +397,13 @@ def test_clocks_and_ages_go_on_by_themselves(opened: Opened, archive: AnArchive,
         assert round(float(bar.get_attribute("width") or 0)) == width
     for hours, words in (
         (0, "may start in about 2 h and end in about 5 h"),
-        (2, "may start in about 29:"),
+        (2, "may start in about (30:00|29:5)"),
         (3, "which is running."),
     ):
         page.goto("/maps")
         page.locator(".grid a[href='/maps@5/sell']").focus()
         page.clock.run_for(hours * 3_600_000)
-        expect(line).to_contain_text(words)
+        expect(line).to_contain_text(re.compile(words))
     expect(line).not_to_contain_text("may start")
 
 
