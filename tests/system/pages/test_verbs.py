@@ -88,6 +88,9 @@ def test_a_run_is_deleted_after_its_consequences_were_shown_and_undeleted(
     assert confirm(operator, page).headers["location"] == "/papers"
     assert archive.state("index@3") == "ready"
     assert "papers@2" not in [row["run"]["full_name"] for row in operator.get("/papers?format=json").json()["rows"]]
+    deleted = "/-/audit-log?archive=papers&amp;verb=delete"
+    assert f'href="{deleted}"' in operator.get("/papers").text
+    assert 'href="/papers@2"' in operator.get(html.unescape(deleted)).text
     gone = operator.get("/papers@2")
     assert "This run was deleted" in said(gone)
     assert verbs(gone) == {"undelete"}
