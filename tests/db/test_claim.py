@@ -8,9 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from arkqueue.archive_settings import ArchiveSettings
+from arkqueue.db import Database
 from arkqueue.db.session import Session
-from arkqueue.errors import Conflict
-from arkqueue.model import ArchiveId, AttemptId, End, Outcome, Pool, Receipt
+from arkqueue.errors import Busy, Conflict
+from arkqueue.gateway.sql import gateways
+from arkqueue.model import ArchiveId, AttemptId, End, LogAppend, LogChunk, Outcome, Pool, Receipt, Stream
 from arkqueue.queue import archives, claim, finish
 from arkqueue.states import Circumstances, Verdict
 from tests.builders import HOST, PROCESS, a_gateway, an_archive
@@ -335,6 +337,36 @@ def test_what_is_no_part_of_a_run_by_hand_gives_its_outputs_too(session: Session
     archive.run("a@2.4")
     together = archive.claim("b@2.4").task
     assert claim.inputs(session, [apart, together]) == {apart: {"a": {"pages": 13}}}
+
+
+def test_attempts_are_kept_alive_while_all_other_connections_are_taken(
+    pg_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By claims, renewals, requests to stop, logs and ends; preparing attempts waits."""
+    monkeypatch.setattr("arkqueue.db.connections.CHECKOUT_TIMEOUT", 0.2)
+    with Database.open(pg_uri, size=1) as database:
+        session = Session(database)
+        archive = an_archive(session)
+        archive.commit({"a": "", "b": "", "c": ""})
+        opened = gateways(session, slots=1)
+        gateway = opened(PROCESS, HOST, "")
+        with database.statement(), gateway.session.database.statement():
+            for taken in (session, gateway.session):
+                with pytest.raises(Busy, match="all 1 connections are busy"):
+                    claim.installation(taken)
+            gateway.register("host", 3, "ann", None, None, None)
+            first, second, third = [one.attempt for one in gateway.claim(3, LEASE)]
+            gateway.started({first: 0.1})
+            assert set(gateway.renew([first, second, third], LEASE).asked) == {first, second, third}
+            assert gateway.stops() == {}
+            chunk = LogChunk(0, Stream.STDOUT, 0.0, b"hello\n")
+            assert gateway.append_log([LogAppend(first, [chunk], 6, 6, 0)]) == {first}
+            assert gateway.finish([Outcome(first, End.EXITED, 0)]) == {first: Receipt.RECORDED}
+            done = gateway.finish_and_claim([Outcome(second, End.EXITED, 0)], 1, LEASE)
+            assert done.receipts == {second: Receipt.RECORDED}
+            assert gateway.hand_back([third], "the host is shut down")
+            gateway.unregister()
+        assert archive.states() == {"a@2": "completed", "b@2": "completed", "c@2": "ready"}
 
 
 @pytest.mark.parametrize("slots", [1, 7])
