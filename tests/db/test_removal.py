@@ -388,6 +388,7 @@ def test_a_removal_that_was_killed_is_unreadable_told_by_doctor_and_goes_on(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as broken:
+        # The process is killed after the entry in the audit log and before the last deletion.
         broken.setattr(removal, "_delete", killed)
         with pytest.raises(KeyboardInterrupt):
             removal.remove(session, task, "ann", "why", log=True)

@@ -226,6 +226,7 @@ def test_a_removal_of_logs_that_was_killed_goes_on_with_the_next_pass(
         def killed(*_: object) -> None:
             raise KeyboardInterrupt
 
+        # The process is killed between the entry in the audit log and the deletion.
         broken.setattr("arkqueue.queue.removal._delete", killed)
         with pytest.raises(KeyboardInterrupt):
             a_pass(session)

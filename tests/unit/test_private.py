@@ -10,19 +10,32 @@ from pathlib import Path
 TESTS = Path(__file__).parents[1]
 PUBLIC = {"_asdict", "_exit", "_fields", "_make", "_replace"}
 """Names of the standard library that only look private."""
-PRIVATE = re.compile(r"(?<!\bself)(?<!\bcls)\s*\.\s*_[^_\W]")
+PRIVATE = re.compile(r"(?<!\bself)(?<!\bcls)\s*\.\s*_[^_\W]|attr\([^\"']*[\"'][\w.]*\b_[^_\W]")
 """What a file has that uses something private: most have nothing to be parsed for."""
 COMMENT = re.compile(r"  # (?!fmt:|noqa|type:)")
 """A comment at the end of a line that is for people."""
 
 
 def uses(tree: ast.Module) -> Iterator[tuple[str, ast.stmt]]:
-    """Each private attribute of something else than ``self``, with the statement that uses it."""
+    """Each private attribute of something else than ``self``, with the statement that uses or replaces it."""
     for node in ast.walk(tree):
         if isinstance(node, ast.stmt):
             for part in _own_parts(node):
                 if isinstance(part, ast.Attribute) and part.attr.startswith("_") and not _is_own(part):
                     yield part.attr, node
+
+            # As in `monkeypatch.setattr(module, "_name", …)` and `setattr("arkqueue.module._name", …)`.
+            for call in (part for part in _own_parts(node) if isinstance(part, ast.Call)):
+                if isinstance(call.func, ast.Attribute | ast.Name) and _name_of(call.func) in ("setattr", "getattr"):
+                    for word in call.args[:2]:
+                        if isinstance(word, ast.Constant) and isinstance(word.value, str):
+                            name = word.value.rpartition(".")[2]
+                            if name.startswith("_") and not name.startswith("__"):
+                                yield name, node
+
+
+def _name_of(function: ast.Attribute | ast.Name) -> str:
+    return function.attr if isinstance(function, ast.Attribute) else function.id
 
 
 def _own_parts(statement: ast.stmt) -> Iterator[ast.AST]:
@@ -76,4 +89,7 @@ def test_a_comment_above_or_beside_explains_an_attribute_in_its_file() -> None:
     assert unexplained("x = 1\n# nobody else tells\ny = x._hidden\nz = x._hidden\n") == {}
     assert unexplained("x = 1\ny = x._hidden  # nobody else tells\n") == {}
     assert unexplained("x = 1\ny = x._hidden  # type: ignore\n") == {"_hidden": 2}
+    assert unexplained("patch.setattr(x, '_hidden', 1)\n") == {"_hidden": 1}
+    assert unexplained("patch.setattr('a.b._hidden', 1)\n") == {"_hidden": 1}
+    assert unexplained("patch.setattr(x, '_hidden', 1)  # nobody else tells\n") == {}
     assert unexplained("x = self._own, x._make, x.__class__\n") == {}

@@ -414,6 +414,7 @@ def test_what_the_system_refuses_is_told_without_a_traceback(
     def refuse(_: object) -> None:
         raise error
 
+    # Any step of a command would do; no system refuses on demand.
     monkeypatch.setattr("arkqueue.cli.check._place", refuse)
     done = run_cli("check")
     assert (done.code, done.out, done.err) == (1, "", f"arkqueue: {said}\n")

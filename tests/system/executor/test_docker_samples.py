@@ -157,7 +157,7 @@ def test_an_engine_that_is_is_too_old_is_not_asked(bench: Bench, monkeypatch: py
 
     def told(container: str, timeout: float) -> dict[str, Any]:
         with engine.calls() as api:
-            monkeypatch.setattr(api, "_version", "1.40")
+            monkeypatch.setattr(api, "_version", "1.40")  # what the client says of the engine
         found = real(container, timeout)
         assert found == {}
         asked.set()

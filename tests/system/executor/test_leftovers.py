@@ -112,6 +112,7 @@ def test_what_has_become_another_process_meanwhile_is_left_alone(
 def test_what_cannot_be_ended_is_told(work: Path, sleepers: Sleepers, monkeypatch: pytest.MonkeyPatch) -> None:
     left = sleepers(ARKQUEUE_OUTPUT=work / "5/files/output")
     monkeypatch.setattr(leftovers, "PATIENCE", 0.05)
+    # No process survives a SIGKILL on demand.
     monkeypatch.setattr(leftovers, "_kill", lambda *_: None)
     found = end_leftovers(work, FIVE)
     assert (found.ended, found.remaining) == ([], [f"sleep ({left.pid})"])

@@ -261,6 +261,7 @@ def test_a_large_form_is_refused_where_the_disk_has_no_room_for_it(
 def test_a_server_that_receives_too_many_documents_says_so(
     visitor: Visitors, archive: AnArchive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # As if all places were taken.
     monkeypatch.setattr(submitting, "_places", Shares(0))
     refused = send(visitor(Scope.OPERATE), text="a", kind="lines")
     assert refused.status_code == 503

@@ -157,6 +157,7 @@ def test_branches_are_listed_again_where_some_were_packed_meanwhile(
     head = repository.commit()
     archive = an_archive(repository)
     stamps = iter([(1,), (2,), (2,), (2,)])
+    # As if git had packed a branch between two of the reads.
     monkeypatch.setattr("arkqueue.repository.git.branches._packed", lambda _repository: next(stamps))
     assert archive.heads(["*"]) == {"main": head}
     assert list(stamps) == []

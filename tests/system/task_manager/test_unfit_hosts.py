@@ -130,6 +130,7 @@ def test_no_descriptors_are_the_fault_of_the_host_too(
 ) -> None:
     managers()
     with monkeypatch.context() as patched:
+        # Without descriptors, the test itself could not go on.
         patched.setattr("arkqueue.executor.process.executor._pipe", _no_pipe)
         archive.commit({"one": TASK})
         assert "no descriptors are left" in ended(archive, "one@2", 2)["message"]

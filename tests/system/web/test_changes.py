@@ -94,6 +94,7 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
 def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Repositories that say nothing until the test is over."""
     go = threading.Event()
+    # The calls that hang keep their places, which other tests of the process need.
     monkeypatch.setattr(changed, "_places", threading.BoundedSemaphore(changed.MOST_AT_ONCE))
     monkeypatch.setattr(changed, "PATIENCE", 0.05)
     monkeypatch.setattr(changed, "open_location", lambda *_: go.wait() and pytest.fail("nobody waits any more"))

@@ -51,6 +51,7 @@ def test_there_are_as_many_connections_as_it_takes_and_no_more(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(connections, "MOST", 3)
+    # As if nothing had been logged yet: an earlier test may just have caused it.
     monkeypatch.setattr(connections, "_told_at", -connections.TOLD)
     held = [a_connection(server) for _ in range(3)]
     for _ in range(20):

@@ -280,6 +280,7 @@ class TestOutputs:
         self, workspaces: Workspaces, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         workspace.output.symlink_to("/etc/passwd")
+        # The link appears between the check and the read.
         monkeypatch.setattr(module, "_check", lambda *_: None)
         self.refused(workspaces, "OUTPUT cannot be read")
 
