@@ -115,7 +115,7 @@ and not exists (select from attempt at where at.task_id = d.task_id and at."end"
 -- with runs that could not start: the numbers of these tasks (without REPORT), of these REPORTs, and
 -- of these runs. The newest backfill comes first; only those of watched archives and present
 -- branches. An installation without backfills reads no failure; any other reads the failures from an
--- index alone.
+-- index alone, which has the names of tasks and not their kinds.
 with failures as materialized (
     select run_id, count(*) filter (where name <> 'REPORT') as failed, count(*) filter (where name = 'REPORT') as unsent from task
     where state in ('failed', 'rejected') and not waived and (%(archives)s::bigint[] is null or archive_id = any(%(archives)s)) and exists (select from backfill)
@@ -128,7 +128,7 @@ select * from (
     join run on run.id = bad.run_id join backfill f on f.id = run.backfill_id
     join branch b on b.id = run.branch_id join archive a on a.id = run.archive_id
     cross join lateral (
-        select count(*) filter (where t.name <> 'REPORT') as failed, count(*) filter (where t.name = 'REPORT') as unsent from task t
+        select count(*) filter (where t.kind <> 'report') as failed, count(*) filter (where t.kind = 'report') as unsent from task t
         where t.id in (select d.task_id from deed d where d.run_id = bad.run_id and {part note_on_failure})
           and t.state in ('failed', 'rejected') and not t.waived and bad.unstarted = 0) noted
     where run.deleted_at is null and b.deleted_at is null and a.removed_at is null

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from psycopg._queries import _query2pg_nocache
+from psycopg._queries import _query2pg_nocache  # psycopg numbers parameters only inside an `execute`
 
 import arkqueue
 from arkqueue import states
@@ -86,6 +86,20 @@ def test_every_block_of_arkqueue_can_be_loaded_and_no_move_is_left() -> None:
     for name in sql:
         assert sql.describe(name)
         assert not re.search(rb"\{(from|to)\b", sql[name]), name
+
+
+BY_NAME = {
+    "failures_of_backfills": "its index has no kinds",
+    "planning": "the key of one task, along an index",
+    "plannings": "the same",
+    "waits_of_archives": "gates of lists are told from those of `PREV:*`",
+}
+"""The blocks that compare names of tasks with COMMIT, REPORT or PREV, and the reason for each."""
+
+
+def test_statements_ask_for_the_kind_of_a_task_and_not_for_its_name() -> None:
+    by_name = re.compile(r"\bname\s*(=|<>|(not )?like|in)\s*\(?'(COMMIT|REPORT|PREV)")
+    assert {name for name in SQL if by_name.search(re.sub(r"--.*", "", SQL[name].decode()))} == set(BY_NAME)
 
 
 def test_every_block_that_arkqueue_names_exists() -> None:
