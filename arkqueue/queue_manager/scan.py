@@ -8,6 +8,7 @@ with their workflow files, in one transaction by compare-and-set; repeat until t
 from __future__ import annotations
 
 import logging
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -107,7 +108,7 @@ class Scan:
             # HEAD names a branch that does not exist yet, or has a typing error. That does not mean
             # that the former main branch was deleted.
             fault = f"HEAD names the branch {main}, which does not exist, while {former_name} does"
-            remedy = f"Push {main}, or correct HEAD: git symbolic-ref HEAD refs/heads/{former_name}"
+            remedy = f"Push {main}, or correct HEAD: git symbolic-ref HEAD {shlex.quote(f'refs/heads/{former_name}')}"
             raise ArchiveUnreachable("its repository", fault, remedy)
         left = [branch for branch in known.values() if branch.name in heads and not branch.deleted]
         gone = [b for b in known.values() if b.name not in heads and not b.deleted and b.head_id is not None]

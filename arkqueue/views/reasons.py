@@ -439,7 +439,7 @@ def no_fit_host(state: str, tasks: list[str], labeled: Sequence[TaskManagerView]
         f"{m.name}: {(_claims_nothing(m) or m.fault or m.engine_fault or '').rstrip('.')}" for m in labeled
     )
     text = f"{state}no host can start {'it' if len(tasks) == 1 else 'them'} for now{tried}. {faults}."
-    drained = [f"arkqueue resume --worker {m.name}" for m in labeled if m.drained_at is not None]
+    drained = [f"arkqueue resume --worker {shlex.quote(m.name)}" for m in labeled if m.drained_at is not None]
     return Reason(kind=Why.NO_FIT_HOST, text=text, tasks=tasks, commands=drained)
 
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import stat
 import threading
 import time
@@ -189,10 +190,11 @@ class ScratchFolders:
                 # Another task manager that shares the folder may have been faster.
                 if not (place / other).exists():
                     return
+        here = shlex.quote(str(self.root))
         raise Withheld(
             "scratch",
             f"containers and processes of another user would share the folder {place}: a container may leave a setuid file or a device there, with which a process would become root",
-            f"Have no setuid file and no device work there: mount -o bind,nosuid,nodev {self.root} {self.root} (and in /etc/fstab); "
+            f"Have no setuid file and no device work there: mount -o bind,nosuid,nodev {here} {here} (and in /etc/fstab); "
             "or give all tasks that share the folder an image, or none",
         )
 

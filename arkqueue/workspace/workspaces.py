@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import pwd
+import shlex
 import shutil
 import stat
 import time
@@ -374,7 +375,9 @@ def check_way(folder: Path, owner: Owner, what: str) -> None:
         status = parent.stat()
         if not status.st_mode & stat.S_IXOTH and status.st_uid != owner[0]:
             raise WorkspaceError(
-                what, f"user {account(owner[0])!r} cannot pass through {parent}", f"chmod o+x {parent}"
+                what,
+                f"user {account(owner[0])!r} cannot pass through {parent}",
+                f"chmod o+x {shlex.quote(str(parent))}",
             )
 
 

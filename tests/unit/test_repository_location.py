@@ -11,7 +11,7 @@ import pytest
 from arkqueue.errors import Invalid
 from arkqueue.model import ArchiveKind, Origin
 from arkqueue.repository import Identity, Location, locate, notice_key
-from arkqueue.repository.origin import format_origin, origin_of_message, parse_origin
+from arkqueue.repository.origin import check_author, format_origin, origin_of_message, parse_origin, split_author
 from tests.repositories import reaches
 
 
@@ -117,3 +117,9 @@ def test_the_last_trailer_of_a_message_counts() -> None:
     message = "x\n\nArkqueue-Origin: A@1/t; generation=1\n\nArkqueue-Origin: B@2/t; generation=2 \n"
     assert origin_of_message(message) == Origin("B@2/t", 2)
     assert origin_of_message("about Arkqueue-Origin: A@1/t; generation=1") is None
+
+
+def test_an_author_is_divided_without_backtracking() -> None:
+    assert split_author("  Ark  Queue  <bot@example.org> ") == ("Ark  Queue", "bot@example.org")
+    with pytest.raises(Invalid, match="is not a valid author"):
+        check_author(ArchiveKind.GIT, " " * 100_000)

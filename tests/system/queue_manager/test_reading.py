@@ -484,19 +484,22 @@ def test_a_new_default_branch_runs_its_head_and_none_of_the_history(watch: Watch
 def test_a_head_that_names_no_branch_takes_the_one_that_is_there_for_no_deleted_one(
     watch: Watch, tmp_path: Path
 ) -> None:
-    repository = a_git_repository(tmp_path)
+    main = "main$(id>pwned)"
+    repository = a_git_repository(tmp_path, main=main)
     first = repository.commit({"_workflows/w.yaml": WORKFLOW})
     papers = watch(repository.path)
     papers.wait_for(lambda: papers.row()["read_at"])
     run("git", "symbolic-ref", "HEAD", "refs/heads/nope", cwd=repository.path)
     papers.notify()
     papers.wait_for(lambda: papers.row()["trouble"])
-    assert "HEAD names the branch nope, which does not exist, while main does" in papers.row()["trouble"]
-    assert papers.sql("select name, deleted_at from branch") == [{"name": "main", "deleted_at": None}]
+    trouble = papers.row()["trouble"]
+    assert f"HEAD names the branch nope, which does not exist, while {main} does" in trouble
+    assert papers.sql("select name, deleted_at from branch") == [{"name": main, "deleted_at": None}]
     second = repository.commit({"readme": "2"})
-    run("git", "symbolic-ref", "HEAD", "refs/heads/main", cwd=repository.path)
+    run("sh", "-c", trouble[trouble.index("git symbolic-ref") :], cwd=repository.path)
+    assert not (repository.path / "pwned").exists()
     papers.notify()
-    assert papers.wait_for_ledger(2, "main") == [(1, first), (2, second)]
+    assert papers.wait_for_ledger(2, main) == [(1, first), (2, second)]
 
 
 def test_what_somebody_checks_out_in_a_plain_repository_is_not_its_main_branch(watch: Watch, tmp_path: Path) -> None:

@@ -309,7 +309,10 @@ MALFORMED = {
     ],
     "subversion": ["", " ", "a\nb", "a\0b"],
 }
-WELL_FORMED = {"git": ["Bot <bot@example.org>"], "subversion": ["bot", "Ark Queue", "Bot <bot@example.org>"]}
+WELL_FORMED = {
+    "git": ["Bot <bot@example.org>", "  Ark  Queue  <bot@example.org> "],
+    "subversion": ["bot", "Ark Queue", "Bot <bot@example.org>"],
+}
 
 
 @pytest.mark.parametrize("kind", ["git", "subversion"])

@@ -7,6 +7,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shlex
 import socket
 import stat
 import subprocess
@@ -184,10 +185,12 @@ class TestPrepare:
 
     @pytest.mark.usefixtures("root")
     def test_a_user_who_cannot_come_in_is_told_where_it_ends(self, tmp_path: Path) -> None:
-        (tmp_path / "home").mkdir(mode=0o700)
-        workspaces = Workspaces(tmp_path / "home")
-        with pytest.raises(WorkspaceError, match=r"'nobody' cannot pass through"):
+        home = tmp_path / "a home"
+        home.mkdir(mode=0o700)
+        workspaces = Workspaces(home)
+        with pytest.raises(WorkspaceError, match=r"'nobody' cannot pass through") as told:
             workspaces.prepare(ONE, owner=owner_named("nobody"), layered_by="kernel")
+        assert shlex.split(told.value.remedy) == ["chmod", "o+x", str(home)]
 
     @pytest.mark.usefixtures("root")
     def test_a_user_comes_in_whatever_the_umask_is(self, tmp_path: Path) -> None:
