@@ -13,7 +13,7 @@ import pytest
 
 from arkqueue.db.session import Session
 from tests.builders import an_archive
-from tests.system.cli.conftest import Start, the_rest
+from tests.system.cli.conftest import Cli, Start, the_rest
 
 
 def line(process: subprocess.Popen[str]) -> str:
@@ -187,3 +187,22 @@ def _read(terminal: int) -> bytes:
         return os.read(terminal, 65536)
     except OSError:  # Linux's way to say that the other end is closed
         return b""
+
+
+def test_only_a_completed_run_is_a_success_unless_another_end_is_accepted(arkqueue: Cli, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "cancels: [PREV]"})
+    archive.commit({"a": "cancels: [PREV]"})
+    archive.run("a@3")
+    archive.commit({"a": ""})
+    archive.cancel("a@4")
+    for run, end in (("papers@2", "superseded"), ("papers@3", "completed"), ("papers@4", "canceled")):
+        assert arkqueue("watch", run).out.endswith(
+            f"{run}  {end}  {'1/1' if end == 'completed' else f'0/1, 1 {end}'}\n"
+        )
+        for accepted in ((), ("superseded",), ("canceled",), ("superseded", "canceled")):
+            options = [word for state in accepted for word in ("--accept", state)]
+            assert arkqueue("watch", run, *options).code == (0 if end in ("completed", *accepted) else 1), (
+                run,
+                options,
+            )
