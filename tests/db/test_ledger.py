@@ -18,7 +18,7 @@ from arkqueue.errors import Conflict
 from arkqueue.model import ArchiveId, BranchId, Origin, Revision
 from arkqueue.plan import Entry
 from arkqueue.queue import archives, graph, ledger
-from tests.builders import AnArchive, a_workflow, an_archive, an_entry, the_archive
+from tests.builders import AnArchive, a_revision, a_workflow, an_archive, an_entry, the_archive
 from tests.db.ends import remove, rewind, untrack
 from tests.db.test_busy_archives import held
 
@@ -198,6 +198,31 @@ def test_whatever_a_revision_says_is_stored_and_read_again(pg_uri: str, zone: st
             assert branch.date == revision.date, revision
             assert branch.author == revision.author.replace("\0", "\ufffd"), revision
             archive.run("a@2")
+
+
+def test_many_revisions_of_many_tasks_take_no_more_round_trips_than_one(
+    archive: AnArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One reads what the branch has, and one writes all rows."""
+    trips: list[int] = []
+
+    def counted(connection: Connection, calls: Sequence[pipelines.Call]) -> list[pipelines.Answer]:
+        trips.append(len(calls))
+        return pipelines.run(connection, calls)
+
+    few = a_workflow({"a": "depends: [PREV]"})
+    many = a_workflow({f"t{n}": f"depends: [PREV, 'PREV:t{n + 1}']\ncancels: [PREV]" for n in range(20)} | {"t20": ""})
+    taken = []
+    for module in (connections, sessions, graph):
+        monkeypatch.setattr(module, "run", counted)
+    first = 2
+    for workflow, count in ((few, 1), (many, 30), (few, 1), (many, 30)):
+        trips.clear()
+        archive.append("", [Entry(a_revision(number), workflow) for number in range(first, first + count)])
+        taken.append(len(trips))
+        first += count
+    assert len(archive.states()) == 2 + 2 * 30 * 21
+    assert taken[2:] == [2, 2], "once the content of the workflows is stored"
 
 
 def test_the_ledgers_of_many_branches_begin_with_as_many_statements_as_those_of_two(
