@@ -118,26 +118,6 @@ def test_settings_that_cannot_be_read_harm_no_other_archive(session: Session) ->
         _ = claimed[odd.id].settings
 
 
-def test_archives_take_turns(session: Session) -> None:
-    """A burst of one archive does not make the others wait for its end."""
-    busy = an_archive(session, "busy")
-    for _ in range(20):
-        busy.commit({"a": ""})
-    assert {c.archive.id for c in claim.claim(session, PROCESS, HOST, 5)} == {busy.id}
-    others = [an_archive(session, f"other{n}") for n in range(3)]
-    for other in others:
-        other.commit({"a": ""})
-    next_four = {c.archive.id for c in claim.claim(session, PROCESS, HOST, 4)}
-    assert {other.id for other in others} <= next_four
-
-
-def test_older_revisions_of_an_archive_go_first(session: Session) -> None:
-    archive = an_archive(session)
-    for _ in range(5):
-        archive.commit({"a": ""})
-    assert [c.number for c in claim.claim(session, PROCESS, HOST, 10)] == [2, 3, 4, 5, 6]
-
-
 def test_what_cancels_goes_before_what_a_later_revision_makes_ready_beside_it(session: Session) -> None:
     """Else the next `index` would go first, make the next `pdf` ready, and that would cancel this one, again and again."""
     archive = an_archive(session)

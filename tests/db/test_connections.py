@@ -406,14 +406,3 @@ def test_behind_a_pooler_timeouts_go_with_each_call_and_nothing_is_kept_in_the_s
 def test_a_longer_transaction_may_be_asked_for(database: Database) -> None:
     with database.transaction(timeout=600) as connection:
         assert connection.execute("show statement_timeout").fetchone() == {"statement_timeout": "10min"}
-
-
-def test_all_connections_busy_is_said_so(pg_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arkqueue.db.connections.CHECKOUT_TIMEOUT", 0.2)
-    with (
-        Database.open(pg_uri, size=1) as database,
-        database.statement(),
-        pytest.raises(DatabaseUnavailable, match="all 1 connections are busy"),
-        database.statement(),
-    ):
-        pass

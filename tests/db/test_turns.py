@@ -117,14 +117,6 @@ def test_pools_of_an_archive_keep_one_order(session: Session) -> None:
     ]  # fmt: skip
 
 
-def test_each_pool_is_claimed_by_itself(session: Session) -> None:
-    archive = an_archive(session)
-    archive.commit({"bare": "", "boxed": "image: busybox"})
-    assert names(session, 5, pools=[Pool.CONTAINER]) == ["boxed@2"]
-    assert names(session, 5, pools=[Pool.CONTAINER]) == []
-    assert names(session, 5, pools=[Pool.PROCESS]) == ["bare@2"]
-
-
 def test_changed_settings_move_what_is_ready_to_another_pool(session: Session) -> None:
     archive = an_archive(session)
     archive.commit({"a": "", "boxed": "image: busybox"})
