@@ -52,6 +52,17 @@ def _stars(repository: GitRepository) -> None:
     repository.commit({"_workflows/a.yaml": workflow, "a" * 200: "x"})
 
 
+def _patterns(repository: GitRepository) -> None:
+    """60,000 patterns, and 1,000 changed paths: 60 million comparisons."""
+    tasks = "".join(
+        f"- {{name: t{task}, command: x, paths: [{', '.join(f'z{task}-{n}' for n in range(1000))}]}}\n"
+        for task in range(60)
+    )
+    blob = stored(repository, "hash-object", "-w", "--stdin", text=tasks)
+    folder = stored(repository, "mktree", text=f"100644 blob {blob}\ta.yaml\n")
+    _push(repository, a_tree_without_end(repository, 1, beside=f"040000 tree {folder}\t_workflows\n"))
+
+
 def _endless(repository: GitRepository) -> None:
     workflow = "- {name: a, command: 'true', checkout: none, paths: ['x/**']}\n"
     blob = stored(repository, "hash-object", "-w", "--stdin", text=workflow)
@@ -118,6 +129,7 @@ def _push(repository: GitRepository, tree: str, *options: str) -> None:
 
 ATTACKS: Mapping[str, Attack] = {
     "patterns with many stars": _stars,
+    "60,000 patterns of paths": _patterns,
     "a tree without end": _endless,
     "6,000 workflow files": _many_files,
     "3,000 long names, none spelt right": _long_names,

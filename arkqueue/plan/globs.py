@@ -31,14 +31,17 @@ def matches(globs: Iterable[str], path: str) -> bool:
     A glob of more than ``LONGEST_GLOB`` characters is a fault of its workflow file; here, it
     matches nothing.
     """
-    path = _encodable(path)
-    found = False
-    for glob in globs:
-        if glob.startswith("!"):
-            found = found and not _matches(glob[1:], path)
-        else:
-            found = found or _matches(glob, path)
-    return found
+    return matches_any(globs, [path])
+
+
+def matches_any(globs: Iterable[str], paths: Iterable[str]) -> bool:
+    """True if the globs match one of the paths, as in `matches`. Each glob is compiled once,
+    however many there are.
+    """
+    patterns = [
+        (glob.startswith("!"), _pattern(bare)) for glob in globs if len(bare := glob.removeprefix("!")) <= LONGEST_GLOB
+    ]
+    return any(_is_found(patterns, _encodable(path)) for path in paths)
 
 
 def is_guarded(globs: Iterable[str], name: str, *, is_empty_report: bool = False) -> bool:
@@ -65,8 +68,13 @@ def matches_no_task(glob: str) -> bool:
     return not is_possible
 
 
-def _matches(glob: str, path: str) -> bool:
-    return len(glob) <= LONGEST_GLOB and bool(_pattern(glob).fullmatch(path))
+def _is_found(patterns: Iterable[tuple[bool, Any]], path: str) -> bool:
+    """``patterns``: whether each excludes, and its expression."""
+    found = False
+    for excludes, pattern in patterns:
+        if found is excludes and pattern.fullmatch(path):
+            found = not excludes
+    return found
 
 
 @lru_cache(maxsize=1000)

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import pairwise
 from types import MappingProxyType
 from typing import NamedTuple
@@ -31,7 +32,7 @@ from arkqueue.model import (
     Workflow,
 )
 from arkqueue.plan.edges import Edge, Edges, Occurrence, gate_name, gates_of_list
-from arkqueue.plan.globs import matches, matches_branch
+from arkqueue.plan.globs import matches_any, matches_branch
 from arkqueue.plan.items import Lists, Portion
 
 
@@ -162,11 +163,16 @@ def plan(
     waits, unless they are part of it. ``portion``: plan only this portion; ``names`` are then those
     of the whole run.
     """
+
+    @cache  # many tasks may have the same `paths`
+    def touches(globs: tuple[str, ...]) -> bool:
+        return matches_any(globs, changed)
+
     defined = {d.name: d for d in workflow.tasks}
     chosen = {
         Key(d.name): d
         for d in workflow.tasks
-        if d.name not in (COMMIT, REPORT) and _wanted(d, trigger, branch, changed, names)
+        if d.name not in (COMMIT, REPORT) and _wanted(d, trigger, branch, touches, names)
     }
     of_commits = trigger is Trigger.COMMIT
     lists = Lists(workflow, chosen.values(), portion)
@@ -242,8 +248,13 @@ def _nodes(
 
 
 def _wanted(
-    definition: TaskDefinition, trigger: Trigger, branch: str, changed: Collection[str], names: Collection[str] | None
+    definition: TaskDefinition,
+    trigger: Trigger,
+    branch: str,
+    touches: Callable[[tuple[str, ...]], bool],
+    names: Collection[str] | None,
 ) -> bool:
+    """``touches``: whether globs match a path that the revision changes."""
     if names is not None and definition.name not in names:
         return False
     if names is None and trigger is Trigger.MANUAL and Trigger.COMMIT not in definition.on:
@@ -252,7 +263,7 @@ def _wanted(
         return False
     if trigger is not Trigger.COMMIT or not definition.paths or names is not None:
         return True
-    return any(matches(definition.paths, path) for path in changed)
+    return touches(definition.paths)
 
 
 def is_for(definition: TaskDefinition, trigger: Trigger, branch: str) -> bool:

@@ -23,6 +23,10 @@ MOST_TASKS = 20_000
 """The most tasks in the parsed workflow folders that each reader caches. Revisions mostly repeat
 the folders of earlier ones.
 """
+MOST_COMPARED = 50_000_000
+"""The most pairs of a changed path and a pattern of ``paths`` that may be compared for a revision,
+which takes two minutes. Without this limit, a commit of a few megabytes would take months.
+"""
 
 
 class EntryReader:
@@ -50,13 +54,21 @@ class EntryReader:
         parsed = self.workflow(revision.id)
         # The tree difference is read only if a filter needs it: it can be as long as the archive is
         # large.
-        if not any(task.paths for task in parsed.tasks):
+        if not (filters := {task.paths for task in parsed.tasks if task.paths}):
             return Entry(revision, parsed)
         try:
-            return Entry(revision, parsed, self.archive.changed_paths(previous, revision.id))
+            changed = self.archive.changed_paths(previous, revision.id)
         except TooManyPaths as error:
             fault = f"{error} for the `paths` of its tasks; change fewer at once, or take `paths` out"
             return Entry(revision, _faulty(revision, fault))
+        patterns = sum(map(len, filters))
+        if len(changed) * patterns > MOST_COMPARED:
+            fault = (
+                f"{len(changed):,} changed paths and {patterns:,} patterns of `paths` are more than can be compared "
+                f"({MOST_COMPARED:,} pairs); change fewer paths at once, or write fewer patterns"
+            )
+            return Entry(revision, _faulty(revision, fault))
+        return Entry(revision, parsed, changed)
 
     def workflow(self, revision: str) -> Workflow:
         """The parsed workflow files of a revision."""

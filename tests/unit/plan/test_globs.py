@@ -6,12 +6,13 @@ import subprocess
 import sys
 
 import pytest
+import re2
 from hypothesis import given
 from hypothesis import strategies as st
 
 from arkqueue.model import LONGEST_GLOB
 from arkqueue.plan import matches
-from arkqueue.plan.globs import matches_no_task
+from arkqueue.plan.globs import matches_any, matches_no_task
 
 HOSTILE = ["*a" * 10 + "*b", "**/a/" * 10 + "x", "**" * 50 + "b", "*?" * 100 + "b"]
 
@@ -45,3 +46,15 @@ def test_every_name_is_matched(name: str) -> None:
 def test_a_glob_that_matches_a_task_is_not_called_impossible(glob: str, name: str) -> None:
     if matches([glob], name):
         assert not matches_no_task(glob)
+
+
+def test_a_glob_is_compiled_once_for_all_paths_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than are cached: otherwise each comparison would compile a glob again."""
+    compiled: list[str] = []
+    compiles = re2.compile
+    monkeypatch.setattr(re2, "compile", lambda text: compiled.append(text) or compiles(text))
+    globs = [f"once{number}" for number in range(1100)]
+    assert not matches_any(globs, ["a", "b", "c"])
+    assert compiled == [f"(?s){glob}" for glob in globs]
+    assert matches_any(["*.tex", "!b.tex"], ["b.tex", "a.tex"])
+    assert not matches_any(["*.tex", "!b.tex"], ["b.tex", "a.txt"])
