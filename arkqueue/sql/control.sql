@@ -209,13 +209,20 @@ order by t.id;
 -- what they ask for. Left out are tasks that may start by now: a setting that decides this was
 -- changed since then. For a task without an image in an archive without one, the default image of the
 -- task manager decides, too, and a task manager that started later may have one.
-with refused as (
+--
+-- The statement reads the newest `entries` entries of the audit log of each archive, once for all
+-- tasks. A setting may have been changed after a task that failed before these entries.
+with refused as materialized (
     select t.id, t.archive_id, at.ended_at, coalesce(d.body->>'image', a.settings->>'image') is null as is_without_image
     from task t join attempt at on at.id = t.attempt_id join archive a on a.id = t.archive_id join definition d on d.id = t.definition_id
     where t.id = any(%(tasks)s::bigint[]) and at."end" = 'not-permitted'
-), changed as (
-    select archive_id, (select d.at from deed d where d.archive_id = own.archive_id and d.verb = 'set' and d.note ~ '(^|; )(process|image|images|users|networks): ' order by d.id desc limit 1) as at
+), changed as materialized (
+    select own.archive_id, coalesce(
+               max(d.at) filter (where d.verb = 'set' and d.note ~ '(^|; )(process|image|images|users|networks): '),
+               case when count(d.at) = %(entries)s then min(d.at) end) as at
     from (select distinct archive_id from refused) own
+    left join lateral (select at, verb, note from deed where archive_id = own.archive_id order by id desc limit %(entries)s) d on true
+    group by own.archive_id
 )
 select r.id from refused r join changed c on c.archive_id = r.archive_id
 where (c.at is null or c.at < r.ended_at)

@@ -19,6 +19,8 @@ SETTINGS: Final = "archive set"
 """The verb for a task that the settings of its archive keep from a start."""
 MOST_LATE: Final = 20
 """The most failures of a page of which it finds out whether later revisions have continued."""
+MOST_ENTRIES: Final = 10_000
+"""The newest entries of the audit log of an archive among which a change of its settings is found."""
 _TO_EXPLAIN: Final = ("with_removed_scratch", "with_removed_attachments", "lost_once")
 
 
@@ -71,7 +73,8 @@ def questions(bad: Sequence[Failure]) -> list[Block]:
     failed = [task.id for task in bad if task.state == State.FAILED]
     return [
         ("gone_among", {"tasks": [task.id for task in bad]}),
-        *((block, {"tasks": failed}) for block in ("not_permitted", *_TO_EXPLAIN)),
+        ("not_permitted", {"tasks": failed, "entries": MOST_ENTRIES}),
+        *((block, {"tasks": failed}) for block in _TO_EXPLAIN),
     ]
 
 
@@ -112,4 +115,4 @@ def runs_that_need_settings(session: Session, runs: Sequence[int]) -> set[int]:
 
 def are_not_permitted(session: Session, tasks: Sequence[int]) -> set[int]:
     """The failed tasks, among some, that the settings of their archive keep from a start."""
-    return {row.id for row in session.rows("not_permitted", tasks=list(tasks))}
+    return {row.id for row in session.rows("not_permitted", tasks=list(tasks), entries=MOST_ENTRIES)}

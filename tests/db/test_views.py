@@ -22,6 +22,7 @@ from arkqueue.views.archives import archive as show_archive
 from arkqueue.views.archives import archives as show_archives
 from arkqueue.views.graph import EdgeView, GraphView, graph, graph_between
 from arkqueue.views.locks import MOST_IN_GRAPH, MOST_LOCKS
+from arkqueue.views.remedies import MOST_ENTRIES, are_not_permitted
 from arkqueue.views.runs import RunState
 from tests.builders import AnArchive, a_list, a_workflow, an_archive, faulty
 from tests.counting import counted_rows
@@ -435,6 +436,31 @@ def test_keys_are_found_along_an_index_of_their_bytes_whatever_the_collation_is(
     for bound in ("> 'a1'", "< 'a1"):
         assert re.search(rf"Index Cond:.*\(item\)?(::text)? {bound}", plan), plan
     assert "Sort Key: t" not in plan
+
+
+def test_the_audit_log_is_read_once_for_all_tasks_that_the_settings_keep_from_a_start(session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({f"t{number}": "" for number in range(20)})
+    for claim_ in archive.claim_some(20):
+        archive.record(claim_.attempt, End.NOT_PERMITTED, None)
+    tasks = [row["id"] for row in archive.sql("select id from task where name like 't%%'")]
+
+    def note(entries: int) -> None:
+        archive.sql(
+            "insert into deed (by, verb, archive_id) select 'ann', 'hold', %s from generate_series(1, %s)",
+            archive.id,
+            entries,
+        )
+
+    note(100)
+    (known,) = [row["n"] for row in archive.sql("select count(*) as n from deed where archive_id = %s", archive.id)]
+    archive.sql("analyze deed")
+    plan = plan_of(session, "not_permitted", analyze=True, tasks=tasks, entries=known + 1)
+    read = re.findall(r"on deed\S* .*\(actual .*rows=([\d.]+)\S* loops=(\d+)\)", plan)
+    assert [(float(rows), int(loops)) for rows, loops in read] == [(known, 1)], plan
+    assert are_not_permitted(session, tasks) == {*tasks}
+    note(MOST_ENTRIES)
+    assert are_not_permitted(session, tasks) == set(), "a change may be among the entries that are not read"
 
 
 @pytest.mark.parametrize("block", ["list_tasks", "show_tasks"])
