@@ -139,16 +139,11 @@ returning id, archive_id, run_id, occasion, receiver, tasks, attempts, count, wh
 -- If many notifications of an archive wait for a mail receiver, let a chosen delivery report
 -- (*carry*) all of them. For the author of a commit, only notifications about commits of the same
 -- author. Returns the notifications that it carries.
-with head as (
-    select d.id, d.receiver, d.archive_id, r.author
-    from delivery d left join run on run.id = d.run_id left join revision r on r.id = run.revision_id
-    where d.id = %(delivery)s and strpos(d.receiver, '://') = 0
-), waiting as (
-    select d.id from head h
-    join delivery d on d.receiver = h.receiver and d.archive_id = h.archive_id and d.state = 'waiting' and d.id <> h.id and (d.carried_by is null or d.carried_by = h.id)
-    left join run on run.id = d.run_id left join revision r on r.id = run.revision_id
-    where h.receiver <> 'author' or r.author = h.author
-    order by d.id limit %(most)s
+with waiting as (
+    select o.id from delivery d
+    join delivery o on o.receiver = d.receiver and o.archive_id = d.archive_id and o.state = 'waiting' and o.id <> d.id and (o.carried_by is null or o.carried_by = d.id)
+    where d.id = %(delivery)s and strpos(d.receiver, '://') = 0 and {part of_its_author}
+    order by o.id limit %(most)s
 )
 update delivery set carried_by = %(delivery)s
 where id in (select id from waiting) and (select count(*) from waiting) >= %(least)s
@@ -211,10 +206,10 @@ where id = %(delivery)s and state = 'waiting' and sending_until is null returnin
 -- Prepare for a delivery that a person wants at once. Its receiver is tried again, although it did
 -- not answer another delivery. The earlier deliveries of its run, which go first, become due as
 -- well.
-update delivery d set due_at = clock_timestamp(), is_silent = false
-from delivery wanted
-where wanted.id = %(delivery)s and d.receiver = wanted.receiver and d.state = 'waiting' and d.sending_until is null and d.id <> wanted.id
-  and (d.is_silent or d.archive_id = wanted.archive_id and d.run_id = wanted.run_id and d.id < wanted.id);
+update delivery o set due_at = clock_timestamp(), is_silent = false
+from delivery d
+where d.id = %(delivery)s and o.receiver = d.receiver and o.state = 'waiting' and o.sending_until is null and o.id <> d.id and {part of_its_author}
+  and (o.is_silent or o.archive_id = d.archive_id and o.run_id = d.run_id and o.id < d.id);
 
 -- name: forget_deliveries
 -- Delete some deliveries that ended long ago.

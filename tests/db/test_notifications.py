@@ -452,6 +452,19 @@ def test_each_author_is_a_receiver_of_their_own(archive: AnArchive) -> None:
     assert waits(archive) == {of_ann.id: "", of_ann.id + 2: f"for {of_ann.id}, which its receiver has not answered"}
 
 
+def test_a_delivery_to_an_author_is_resent_without_those_to_other_authors(archive: AnArchive) -> None:
+    set_receivers(archive, author=ALL)
+    for number, author in enumerate(("Ann <ann@example.org>", "Ben <ben@example.org>"), 2):
+        archive.commit({"a": ""}, author=author)
+        archive.fail(f"a@{number}")
+    judge(archive.session)
+    of_ann, of_ben = choose(archive)
+    for one in (of_ann, of_ben):
+        notifications.record_failure(archive.session, one, "silence", is_silent=True)
+    notifications.resend(archive.session, of_ann.id, "ann")
+    assert [one.id for one in choose(archive)] == [of_ann.id]
+
+
 def test_an_author_gets_so_many_mails_of_an_archive(archive: AnArchive) -> None:
     set_receivers(archive, author=ALL)
     for number in range(2, MOST_MAILS + 3):
