@@ -21,7 +21,7 @@ from arkqueue.queue.notifications import Delivery
 from arkqueue.states import OPEN, RunState, State
 from arkqueue.text import one_line, visible
 from arkqueue.views import archives
-from arkqueue.views.remedies import SETTINGS, WAIVE, remedies
+from arkqueue.views.remedies import RETRY, SETTINGS, WAIVE, remedies
 from arkqueue.views.runs import RunView, views_of_runs
 from arkqueue.views.tasks import TaskView, tasks_by_id
 
@@ -177,7 +177,7 @@ def _of_run(session: Session, configuration: Configuration, delivery: Delivery) 
     title = f"{run.full_name} {verb}" + (f": {named}{beside}" if named else "")
     return Message(
         delivery, run.archive, _line(title, LONGEST_LINE), run, tasks, max(more, 0), faults, "",
-        _commands(session, delivery, run, [view for view, _ in pairs], was_held=was_held), f"{configuration.pages_url}/{page_path(run.full_name)}",
+        _commands(session, delivery, run, [view for view, _ in pairs], more, was_held=was_held), f"{configuration.pages_url}/{page_path(run.full_name)}",
         author=run.author,
     )  # fmt: skip
 
@@ -215,9 +215,11 @@ def _of_many(session: Session, configuration: Configuration, delivery: Delivery)
 
 
 def _commands(
-    session: Session, delivery: Delivery, run: RunView, tasks: list[TaskView], *, was_held: bool
+    session: Session, delivery: Delivery, run: RunView, tasks: list[TaskView], more: int, *, was_held: bool
 ) -> list[str]:
-    """The commands that help, the gentlest first; each name is one word of a shell."""
+    """The commands that help, the gentlest first; each name is one word of a shell. ``more``: the
+    number of tasks beside ``tasks`` that the notification is about.
+    """
     if delivery.occasion is Occasion.HELD and not was_held:
         return [f"arkqueue show {run.full_name}", f"arkqueue release {run.full_name}"]
     if delivery.occasion is not Occasion.FAILED or run.state is RunState.COMPLETED:
@@ -227,14 +229,14 @@ def _commands(
     asked = [f"arkqueue logs {view.full_name}" for view in tasks[:1]]
     found = remedies(session, tasks)
     helps = [(view.full_name, found[view.id].verb) for view in tasks if view.id in found]
-    waived, kept = ([name for name, verb in helps if verb == one] for one in (WAIVE, SETTINGS))
-    # There may be failures beside those of this message.
-    is_retried = len(waived) + len(kept) < max(delivery.count, 1) and not run.dropped
+    waived = [name for name, verb in helps if verb == WAIVE]
+    explained = [name for name, verb in helps if verb in (SETTINGS, "")]
+    is_retried = (more > 0 or not helps or any(verb == RETRY for _, verb in helps)) and not run.dropped
     return [
         f"arkqueue show {run.full_name}",
         *asked,
         *([f"arkqueue retry {run.full_name} --failed"] if is_retried else []),
-        *(f"arkqueue explain {name}" for name in kept[:1]),  # which names the settings
+        *(f"arkqueue explain {name}" for name in explained[:1]),
         *(f"arkqueue skip {name}" for name in waived[:1]),
     ]
 

@@ -649,6 +649,25 @@ def test_nothing_is_sent_of_an_item_that_was_deleted(told: AnArchive) -> None:
     assert write(told.session, Configuration(home=Path("home")), delivery) is None
 
 
+def test_no_retry_is_named_for_what_only_a_waiver_or_an_explanation_helps(told: AnArchive) -> None:
+    told.commit({"a": "foreach: [x, y]", "upload": "on_lost: fail"})
+    told.end("a/x@2", 65)
+    told.fail("a/y@2")
+    told.end("upload@2", None, End.LOST)
+    judge(told.session)
+    (delivery,) = choose(told)
+
+    def commands() -> list[str]:
+        message = write(told.session, Configuration(home=Path("home")), delivery)
+        assert message is not None
+        return [command for command in message.commands if command.split()[1] not in ("show", "logs")]
+
+    others = ["arkqueue explain papers@2/upload", "arkqueue skip papers@2/a/x"]
+    assert commands() == ["arkqueue retry papers@2 --failed", *others]
+    deletion.delete_item(told.session, RunId(told.run_id(2)), "y", "ann")
+    assert commands() == others, "nothing that is left may be retried"
+
+
 def test_a_purge_takes_the_deliveries_of_its_runs_along(told: AnArchive) -> None:
     failed_runs(told, 2)
     purge.purge_runs(told.session, [RunId(told.run_id(2))], "ann")
