@@ -11,13 +11,15 @@ TESTS = Path(__file__).parents[1]
 
 
 def fixtures(text: str) -> Iterator[tuple[str, int]]:
-    """What each fixture of a file is made by, and its line: two fixtures with one text do the same."""
+    """The code of each fixture of a file, with the definitions that it uses, and the fixture's line. Two
+    fixtures with the same code make the same thing.
+    """
     tree = ast.parse(text)
     own = dict(_definitions(tree))
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and any("fixture" in ast.unparse(each) for each in node.decorator_list):
             node.body = [each for each in node.body if not _is_text(each)] or node.body
-            # What a file calls TASKS differs from what another one calls so.
+            # A name like TASKS may have another definition in another file.
             used = sorted(
                 {
                     each.id
