@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections import Counter
 from dataclasses import replace
 from sys import intern
 from typing import Any, Final, NoReturn
@@ -64,8 +65,7 @@ def _json(text: str, what: str) -> Any:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        ((twice, _),) = Counter([name for name, _ in pairs]).most_common(1)
         raise Unreadable(0, 0, f"an object has the field {shown(twice)} twice; remove one", twice)
     return found
 

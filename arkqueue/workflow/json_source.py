@@ -76,7 +76,7 @@ class _Items:
             if self._next():
                 self._value(1)
             raise Unreadable(1, 1, NO_LIST)
-        if self._next():
+        if len(self._builder.faults) <= MAX_FAULTS and self._next():
             raise self._fault(self._at, "extra data")
 
     def _mapping(self) -> Iterator[Node]:
@@ -96,6 +96,8 @@ class _Items:
             else:
                 raise Unreadable(1, 1, NO_LIST)
             keys.setdefault(key.text, key)
+            if len(self._builder.faults) > MAX_FAULTS:
+                return
             is_open = self._expect(",}") == ","
         if "items" not in keys:
             raise Unreadable(1, 1, NO_LIST)

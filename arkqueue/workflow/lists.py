@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Final
 
 from arkqueue.model import LONGEST_ITEM, LONGEST_KEY, LONGEST_LIST, Item
@@ -137,7 +137,11 @@ def _json(node: Node) -> str:
         return _scalar(value)
     if not math.isfinite(value):
         raise _Faulty(node, f"foreach: {shown(node.text)} is not a number in JSON; quote it, or write a smaller one")
-    return str(Decimal(node.text))
+    try:
+        return str(Decimal(node.text))
+    except InvalidOperation:
+        fault = f"foreach: the exponent of {shown(node.text)} is too long; quote the number, or write a shorter one"
+        raise _Faulty(node, fault) from None
 
 
 def _scalar(value: Scalar) -> str:

@@ -126,7 +126,8 @@ class Builder:
                 raise Unreadable(line, column, LARGE_ITEM)
 
     def fault(self, line: int, column: int, message: str, word: str = "") -> None:
-        self.faults.append(Fault(self.path, line, column, message, word))
+        if len(self.faults) <= MAX_FAULTS:  # one more than are reported, so that readers stop
+            self.faults.append(Fault(self.path, line, column, message, word))
 
     def scalar(self, value: Scalar, text: str, line: int, column: int) -> Node:
         if found := _FORBIDDEN.search(text):

@@ -140,6 +140,8 @@ class _Composer:
                 yield from value.value
             if self._is_key(key):
                 keys.setdefault(key.text, key)
+            if len(self._builder.faults) > MAX_FAULTS:
+                return
         if "items" not in keys:
             raise Unreadable(1, 1, NO_LIST)
 

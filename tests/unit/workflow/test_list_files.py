@@ -14,6 +14,7 @@ from arkqueue.workflow import parse
 from arkqueue.workflow.document import document
 from arkqueue.workflow.list_files import MOST_FILES
 from arkqueue.workflow.nodes import Unreadable
+from tests.counting import counted_calls
 
 TASK = "- {name: a, command: x, foreach: {file: lists/%s}%s}"
 
@@ -168,6 +169,7 @@ def test_a_cell_of_several_lines_keeps_the_lines_of_what_follows() -> None:
         ("v.json", '["a",\n NaN]', "lists/v.json:2:2: the file is not JSON: NaN is not a number in JSON"),
         ("v.json", '["a NaN",\n {"b": -InfinityNaN}]', "lists/v.json:2:8: the file is not JSON: -Infinity is not a number in JSON"),
         ("v.json", '["a",\n "' + "b" * 2**21 + '"]', "lists/v.json:2:2: an item of the list is too large"),
+        ("v.json", '["a",\n {"id": "b", "of": 1e-9999999999999999999}]', "lists/v.json:2:20: foreach: the exponent of '1e-9999999999999999999' is too long; quote"),
         ("v.yaml", "- a\n- [" + f"{'b' * 100}, " * 90_000 + "]", "lists/v.yaml:2:"),
         ("v.csv", "id\na\n" + "," * (2**20 + 1) + "\n", "lists/v.csv:3:1: an item of the list is too large"),
         ("v.csv", "," * 2**19, "lists/v.csv:1:1: the header has the field '' twice"),
@@ -215,7 +217,8 @@ def test_a_list_of_64_mebibytes_takes_little_memory_beside_its_text() -> None:
 
 @pytest.mark.parametrize("name", ["v.json", "v.yaml", "v.csv", "v.txt"])
 def test_hostile_lines_take_neither_time_nor_memory(name: str) -> None:
-    for text in ("\n" * 2**22, "[" * 2**20, "[[],", "- &a a\n" * 2**18, ",".join("[]" * 2**18), "&a [" * 2**16):
+    twice = ("a: 1\n" * 2**19, "{" + '"a":1,' * 2**19)
+    for text in ("\n" * 2**22, "[" * 2**20, "[[],", "- &a a\n" * 2**18, ",".join("[]" * 2**18), "&a [" * 2**16, *twice):
         tracemalloc.start()
         try:
             read(name, text)
@@ -223,6 +226,30 @@ def test_hostile_lines_take_neither_time_nor_memory(name: str) -> None:
         finally:
             tracemalloc.stop()
         assert peak < 200 * 2**20, (name, text[:20])
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("v.json", "{" + '"a":1,' * 2000 + '"items":[1]}'),
+        ("v.json", "[{" + '"a":1,' * 2000 + '"id":1},2]'),
+        ("v.yaml", "a: 1\n" * 2000 + "items: [1]\n"),
+    ],
+)
+def test_a_field_that_is_given_a_thousand_times_ends_the_reading(name: str, text: str) -> None:
+    told = faults(name, text)
+    assert all("'a' is given twice" in fault for fault in told[:-1])
+    assert told[-1].endswith("there are more than 1000 faults; correct the ones above first")
+
+
+def test_the_field_that_a_long_object_has_twice_is_found_in_one_pass() -> None:
+    calls = []
+    for size in (100, 10_000):
+        text = "{" + "".join(f'"a{n}":1,' for n in range(size)) + '"a7":1}'
+        with counted_calls() as counted, pytest.raises(Unreadable, match="an object has the field 'a7' twice"):
+            document(text.encode(), PayloadKind.JSON, "the payload")
+        calls.append(counted.count)
+    assert calls[1] < calls[0] + 50, calls
 
 
 def test_lists_that_are_long_together_are_refused() -> None:
