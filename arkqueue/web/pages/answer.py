@@ -405,7 +405,9 @@ def as_sentence(text: str) -> str:
     """
     if not text or text.startswith("arkqueue "):
         return text
-    end = "" if text[-1] in ".!?:`'\"" or re.search(r"arkqueue \S+ [^.,]*$", text) else "."
+    # A remedy may repeat a long name, and all threads wait meanwhile. So only its last part is read.
+    last = text[max(text.rfind("."), text.rfind(",")) + 1 :]
+    end = "" if text[-1] in ".!?:`'\"" or re.search(r"arkqueue \S+ ", last) else "."
     return f"{text[0].upper()}{text[1:]}{end}"
 
 

@@ -614,6 +614,7 @@ def test_no_reader_and_no_other_site_does_any_of_it(
         ("arkqueue undelete papers@2", "arkqueue undelete papers@2"),
         ("to go back on purpose: arkqueue retry papers@2 --force", "To go back on purpose: arkqueue retry papers@2 --force"),
         ("Use another one.", "Use another one."),
+        ("write g: " + "arkqueue a " * 100_000 + ".\nb", "Write g: " + "arkqueue a " * 100_000 + ".\nb."),
         ("", ""),
     ],
 )  # fmt: skip
