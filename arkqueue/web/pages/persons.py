@@ -34,7 +34,7 @@ from arkqueue.web.hosts import check_host
 from arkqueue.web.openid import RETURN, NobodyHere, NoLogout, NoRights, NotSignedIn, Provider
 from arkqueue.web.pages.answer import HEADERS, SIGN_IN, Shown, answer, local, refused_page, to_sign_in
 from arkqueue.web.pages.forms import Form
-from arkqueue.web.pages.visitor import COOKIE, browser_of, keep, rights
+from arkqueue.web.pages.visitor import browser_of, keep, rights
 
 log = logging.getLogger("arkqueue")
 
@@ -123,8 +123,6 @@ async def come_back(request: Request) -> Response:
         )
         if made is None:
             raise NotSignedIn("has been used already: it signs in once")
-        if before := request.cookies.get(COOKIE):
-            sign_ins.sign_out(session, before)
         response = RedirectResponse(target, 303, HEADERS)
         keep(request, response, made, seconds)
         response.delete_cookie(ASKED, path=BEGIN)

@@ -277,9 +277,6 @@ def _sign_in_with(request: Request, body: bytes) -> Response:
 
 
 def _signed_in(request: Request, token: Token, target: str) -> Response:
-    """Sign a browser in, and its session before out, which no browser has any more."""
-    if before := request.cookies.get(COOKIE):
-        sign_ins.sign_out(request.app.state.session, before)
     response = RedirectResponse(local(target), 303, HEADERS)
     keep(request, response, sign_ins.sign_in(request.app.state.session, token, browser_of(request)))
     return response

@@ -177,9 +177,12 @@ def _foreign() -> Refused:
 
 
 def keep(request: Request, response: Response, secret: str, seconds: float = BROWSER) -> None:
-    """Let the browser keep its secret: for this server only, out of reach of scripts, and sent with
-    links from other sites but not with their forms.
+    """Let the browser keep the secret of its new session: for this server only, out of reach of
+    scripts, and sent with links from other sites but not with their forms. The session that the
+    browser had before ends, because no browser has its secret any more.
     """
+    if before := request.cookies.get(COOKIE):
+        sign_ins.sign_out(request.app.state.session, before)
     response.set_cookie(
         COOKIE,
         secret,
