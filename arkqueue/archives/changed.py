@@ -150,7 +150,7 @@ def lines_of_faults(
 
 
 def _lines(text: str) -> list[str]:
-    """The lines of a text, as YAML divides it."""
+    """The lines of a text, as the places of faults count them (`workflow.nodes.Lines`)."""
     *lines, last = _LINE_END.split(text)
     return [*lines, last] if last else lines
 

@@ -282,8 +282,8 @@ def matching_runs(
     limit: int = 50,
 ) -> RunPage:
     """A page of the runs of a branch, newest first. ``words``: a query (`search.query_of`) for
-    messages and authors; ``message``, ``author``: for one of them only. ``task``: runs that have this task, in
-    ``task_state`` if given. One of ``words`` and ``task`` is given.
+    messages and authors; ``message``, ``author``: for one of them only. ``task``: runs that have
+    this task, in ``task_state`` if given. One of ``words`` and ``task`` is given.
     """
     filters: dict[str, Any] = {"branch": branch, "words": words, "message": message, "author": author}
     block = "page_of_matching_runs"
@@ -346,8 +346,8 @@ def unhandled_runs(
     limit: int,
 ) -> RunPage:
     """A page of the runs of a branch with failures that nobody has handled, newest first. ``words``,
-    ``message``, ``author``: as in `matching_runs`; ``task``: the name of the tasks that failed. ``faulty``: the
-    id of the run at the head whose workflow files have faults; None: there is none.
+    ``message``, ``author``: as in `matching_runs`; ``task``: the name of the tasks that failed.
+    ``faulty``: the id of the run at the head whose workflow files have faults; None: there is none.
     """
     filters: dict[str, Any] = {"archives": [archive], "branch": branch, "words": words, "message": message}
     filters |= {"author": author, "task": task, "faulty": faulty}

@@ -299,8 +299,8 @@ def _open_row(
 
 
 def words_of_newest(row: Row) -> str:
-    """The state of a run that has not settled as the end of a sentence, with its running tasks. A run with held
-    tasks in which nothing happens before a release, or before a task of another run, says so.
+    """The state of a run that has not settled as the end of a sentence, with its running tasks. A run
+    with held tasks in which nothing happens before a release, or before a task of another run, says so.
     """
     newest, tasks = row.run, [cell.task for cell in row.cells if cell]
     if running := [task.name for task in tasks if task.state is State.RUNNING]:

@@ -32,8 +32,8 @@ def rows_of(
     """Each task with the beginning of its row, before the cell of its button. ``run``: the name of
     the run, which the reasons leave out. ``unhandled``: the ids of the failures that nobody has
     handled, to which the keys `j` and `k` go. ``lines``: the last lines of the logs of failures, by
-    id (`last_lines`). ``expected``: the expected start and end of tasks, by
-    name; None: the table has no column for the end.
+    id (`last_lines`). ``expected``: the expected start and end of tasks, by name; None: the table has
+    no column for the end.
     """
     for task, words in tasks:
         end = ""
