@@ -349,7 +349,7 @@ def _of_archive(archive: ArchiveView) -> list[Need]:
 
 
 def _paused_lock(lock: PausedLockView) -> Need:
-    return Need("held", lock.name, str(lock), RESUME_LOCK, command=lock.resume)
+    return Need("held", lock.name, f"the lock is {lock}", RESUME_LOCK, command=lock.resume)
 
 
 def _faulty(run: RunView) -> Need:
@@ -396,7 +396,8 @@ def _failed_in(backfill: FailuresOfBackfill) -> Need:
 def _stranded(one: Stranded) -> Need:
     more = f" like {one.tasks - 1:,} more" if one.tasks > 1 else ""
     where = f" on {one.hostname or 'the host'} ({one.store[:8]}), which has its folder," if one.store else ""
-    lacks = f"has the labels {', '.join(one.labels)}" if one.labels else "is running"
+    labels = f"label{'s' if len(one.labels) > 1 else ''} {', '.join(one.labels)}"
+    lacks = f"has the {labels}" if one.labels else "is running"
     command = f"arkqueue explain {shlex.quote(one.task.full_name)}"
     return Need("ready", one.task.full_name, f"is ready{more}, and no task manager{where} {lacks}", command=command)
 

@@ -557,6 +557,15 @@ def test_status_does_not_offer_a_retry_without_the_folder(session: Session) -> N
     assert why(archive, "b@2").commands[1] == "arkqueue retry papers@2 --from a"
 
 
+def test_status_names_the_only_label_that_no_task_manager_has(session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"c": "runs_on: gpu"})
+    Host(session, "here")
+    archive.sql("update task set ready_at = ready_at - interval '1 h'")
+    (label,) = needs_of(session, None, [], []).lines
+    assert label.text == "is ready, and no task manager has the label gpu"
+
+
 def test_status_names_ready_tasks_that_no_running_task_manager_can_run(session: Session) -> None:
     archive = an_archive(session)
     listed = "foreach: [x, y]\nscratch: item"

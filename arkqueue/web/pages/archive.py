@@ -56,7 +56,9 @@ MOST_BACKFILLS: Final = 3
 MOST_HELD: Final = 3
 """The most held tasks that the sentence above the grid names."""
 MOST_RUNNING: Final = 3
-"""The most running tasks that this sentence names."""
+"""The most tasks in another state that this sentence names."""
+_MAY_GO_ON: Final = (State.READY, State.DEFERRED)
+"""The states of tasks that go on without a person and without another task."""
 EXAMPLE_IMAGE: Final = "debian:stable-slim"
 """The image of the first workflow that a page shows, if its task has to name one."""
 MOST_TOLD: Final = 5
@@ -299,17 +301,19 @@ def _open_row(
 
 
 def words_of_newest(row: Row) -> str:
-    """The state of a run that has not settled as the end of a sentence, with its running tasks. A run
-    with held tasks in which nothing happens before a release, or before a task of another run, says so.
+    """The state of a run that has not settled as the end of a sentence, with its running tasks, or
+    else with its ready or deferred ones. A run with held tasks in which nothing happens before a
+    release, or before a task of another run, says so.
     """
     newest, tasks = row.run, [cell.task for cell in row.cells if cell]
     if running := [task.name for task in tasks if task.state is State.RUNNING]:
-        more = f" and {len(running) - MOST_RUNNING} more" if len(running) > MOST_RUNNING else ""
-        are = "is" if len(running) == 1 else "are"
-        return f"{run_sentence(newest)}: {', '.join(running[:MOST_RUNNING])}{more} {are} running"
-    goes_on = newest.counts.running or any(task.state in (State.READY, State.DEFERRED) for task in tasks)
+        return f"{run_sentence(newest)}: {_these_are(running, State.RUNNING)}"
+    goes_on = newest.counts.running or any(task.state in _MAY_GO_ON for task in tasks)
     if goes_on or not newest.counts.held:
-        return run_sentence(newest)
+        is_idle = newest.state is RunState.PROCESSING and not newest.counts.running
+        by_state = {state: [task.name for task in tasks if task.state is state] for state in _MAY_GO_ON}
+        state = next((state for state in _MAY_GO_ON if is_idle and by_state[state]), None)
+        return run_sentence(newest) + (f": {_these_are(by_state[state], state)}" if state else "")
     held = [task.name for task in tasks if task.state is State.HELD and not task.awaits]
     if held or all(task.state is not State.HELD for task in tasks):
         more = f" and {len(held) - MOST_HELD} more" if len(held) > MOST_HELD else ""
@@ -318,6 +322,12 @@ def words_of_newest(row: Row) -> str:
     elsewhere = (task.awaits for task in tasks if task.awaits.startswith(f"{branch}@"))
     outside = next((awaits for awaits in elsewhere if not awaits.startswith(f"{newest.full_name}/")), "")
     return f"waits for {outside.removeprefix(f'{branch}@')}" if outside else run_sentence(newest)
+
+
+def _these_are(names: Sequence[str], state: State) -> str:
+    """The tasks in a state in words: the first ones by name, and the number of the others."""
+    more = f" and {len(names) - MOST_RUNNING} more" if len(names) > MOST_RUNNING else ""
+    return f"{', '.join(names[:MOST_RUNNING])}{more} {'is' if len(names) == 1 else 'are'} {state}"
 
 
 def _newest_completed(runs: Sequence[ListedRun]) -> ListedRun | None:

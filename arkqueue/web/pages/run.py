@@ -19,7 +19,7 @@ from arkqueue.names import EVERY_TASK, Name, task_in_run
 from arkqueue.queue.many import COMES_BACK
 from arkqueue.states import MOVES, SETTLED, Event, RunState, State
 from arkqueue.views.archives import removal_of
-from arkqueue.views.attention import faulty_at_heads, last_lines, unhandled_among
+from arkqueue.views.attention import NoteView, faulty_at_heads, last_lines, notes_of, unhandled_among
 from arkqueue.views.explain import explain
 from arkqueue.views.graph import graph, unmet_pairs
 from arkqueue.views.items import ListView, deleted_items, page_of_items
@@ -101,7 +101,7 @@ def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict
     on_page = [*tasks, *items["items"]]
     helps = remedies(caller.session, [*shown.rows, *items["items"]], MOST_LATE)
     barred, unhandled = refusals_for(visitor, [task.id for task in on_page]), unhandled_among(caller.session, on_page)
-    lines = _lines_of(caller.session, on_page)
+    lines, notes = _lines_of(caller.session, on_page), _notes_on(caller.session, on_page)
     last = "undelete" if view.state is RunState.DELETED else "delete"
     return view, {
         "run": view,
@@ -126,8 +126,8 @@ def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict
         "_most_deleted": MOST_DELETED,
         "_again": may_begin_again(again(view.tasks, lists if is_long else ()), view.tasks, view.edges, barred),
         "_picture": picture,
-        "_rows": partial(rows_of, unhandled=unhandled, lines=lines, expected=view.expected or None),
-        "_rows_of_list": partial(rows_of, unhandled=unhandled, lines=lines),
+        "_rows": partial(rows_of, unhandled=unhandled, lines=lines, notes=notes, expected=view.expected or None),
+        "_rows_of_list": partial(rows_of, unhandled=unhandled, lines=lines, notes=notes),
         "_boxes": boxes,
         "_refused": ({} if is_over else refused_on_run(visitor, id))
         | refused_deletion(visitor, barred, id if is_long else None, last),
@@ -176,6 +176,11 @@ def _obstacle(visitor: Visitor, view: RunDetail, names: Mapping[str, object]) ->
 def _lines_of(session: Session, tasks: Iterable[TaskView]) -> dict[int, str]:
     """The last lines of the logs of the first failures of a table."""
     return last_lines(session, [task for task in tasks if task.state in (State.FAILED, State.REJECTED)][:MOST_LINES])
+
+
+def _notes_on(session: Session, tasks: Iterable[TaskView]) -> dict[int, NoteView]:
+    """The newest note on each failure of a table."""
+    return notes_of(session, [task.id for task in tasks if task.state in (State.FAILED, State.REJECTED)])
 
 
 def _needs_retry(view: RunDetail, lists: Sequence[ListView]) -> bool:
@@ -268,6 +273,7 @@ def item(visitor: Visitor, request: Request, id: RunId, key: str) -> Shown:  # n
                 rows_of,
                 unhandled=unhandled_among(caller.session, view.tasks),
                 lines=_lines_of(caller.session, view.tasks),
+                notes=_notes_on(caller.session, view.tasks),
             ),
         },
     )
@@ -366,7 +372,10 @@ def sentence(view: RunDetail, lists: Sequence[ListView] = ()) -> str:
     failed = _labels([t for t in view.tasks if t.state in (State.FAILED, State.REJECTED) and not t.waived])
     to_release = [task for task in view.tasks if _waits_for_release(task)]
     held = _labels(to_release)
-    waiting = sum(map(_waits, view.tasks)) + _number(lists, State.WAITING, State.READY, State.DEFERRED)
+    waiting = sum(map(_waits, view.tasks)) + _number(lists, State.WAITING, State.READY)
+    deferred = _labels([task for task in view.tasks if task.state is State.DEFERRED])
+    is_one_deferred = sum(task.state is State.DEFERRED for task in view.tasks) + _number(lists, State.DEFERRED) == 1
+    deferred += _of_lists(lists, State.DEFERRED)
     failed += _in_words((of.name, of.unwaived) for of in lists)
     waived = _labels([t for t in view.tasks if t.state in (State.FAILED, State.REJECTED) and t.waived])
     waived += _in_words((of.name, of.waived) for of in lists)
@@ -380,6 +389,7 @@ def sentence(view: RunDetail, lists: Sequence[ListView] = ()) -> str:
             f"it is being planned ({view.planned:,} of {view.planned_items:,} items), and none of its tasks starts before"
         )
     said += _said(failed, running, held, waiting, one_runs=is_one, one_waits=is_held_alone)
+    said += [f"{_listed(deferred)} {'is' if is_one_deferred else 'are'} deferred"] if deferred else []
     if not said and not view.counts.tasks:
         return f"It is {view.state}: it has no tasks."
     if not said:
@@ -394,8 +404,10 @@ def sentence_of_item(tasks: Sequence[TaskView]) -> str:
     bad = [task.name for task in tasks if task.state in (State.FAILED, State.REJECTED) and not task.waived]
     held = [task.name for task in tasks if _waits_for_release(task)]
     running = [task.name for task in tasks if task.state is State.RUNNING]
+    deferred = [task.name for task in tasks if task.state is State.DEFERRED]
     waiting = sum(map(_waits, tasks))
     said = _said(bad, running, held, waiting, one_runs=len(running) == 1, one_waits=len(held) == 1)
+    said += [f"{_listed(deferred)} {'is' if len(deferred) == 1 else 'are'} deferred"] if deferred else []
     completed = sum(task.state is State.COMPLETED for task in tasks)
     said.append(f"{completed} of {len(tasks)} tasks completed" if len(tasks) > 1 or completed else "no task completed")
     return "; ".join(said) + "."
@@ -422,7 +434,7 @@ def _waits_for_release(task: TaskView) -> bool:
 
 def _waits(task: TaskView) -> bool:
     """Whether a task waits for something other than a release alone."""
-    return task.state in (State.WAITING, State.READY, State.DEFERRED) or bool(task.awaits)
+    return task.state in (State.WAITING, State.READY) or bool(task.awaits)
 
 
 def _labels(tasks: Sequence[TaskView]) -> list[str]:

@@ -14,12 +14,15 @@ from arkqueue.durations import took
 from arkqueue.names import page_path
 from arkqueue.states import State
 from arkqueue.text import one_line
+from arkqueue.views.attention import NoteView
 from arkqueue.views.expected import Expected
 from arkqueue.views.tasks import TaskView
 from arkqueue.web.pages.answer import bar, clock, coded, drawn_state, in_markup, short, until
 
 _WITH_COLON: Final = (State.READY, State.DEFERRED, State.FAILED, State.REJECTED)
 """The states whose reasons are sentences of their own."""
+LONGEST_NOTE: Final = 100
+"""The most characters of a note that the row of a failure shows."""
 
 
 def rows_of(
@@ -27,13 +30,14 @@ def rows_of(
     run: str,
     unhandled: Collection[int],
     lines: Mapping[int, str],
+    notes: Mapping[int, NoteView],
     expected: Mapping[str, Expected] | None = None,
 ) -> Iterator[tuple[TaskView, Markup]]:
     """Each task with the beginning of its row, before the cell of its button. ``run``: the name of
     the run, which the reasons leave out. ``unhandled``: the ids of the failures that nobody has
     handled, to which the keys `j` and `k` go. ``lines``: the last lines of the logs of failures, by
-    id (`last_lines`). ``expected``: the expected start and end of tasks, by name; None: the table has
-    no column for the end.
+    id (`last_lines`). ``notes``: the notes on failures, by id (`notes_of`). ``expected``: the expected
+    start and end of tasks, by name; None: the table has no column for the end.
     """
     for task, words in tasks:
         end = ""
@@ -43,6 +47,8 @@ def rows_of(
             )
         drawn = _bar(task, expected.get(task.full_name)) if expected else ""
         reason = reason_of(task, f" {run}/") + (f": {line}" if (line := lines.get(task.id)) else "")
+        if note := notes.get(task.id):
+            reason += f" · noted by {note.by}: {one_line(note.text, LONGEST_NOTE)}" if note.by else " · noted"
         yield task, Markup(_row(task, words, reason, drawn, is_unhandled=task.id in unhandled) + end)
 
 

@@ -62,7 +62,7 @@ def test_a_paused_lock_is_shown_with_its_archive(arkqueue: Cli, session: Session
         "arkqueue resume --lock global/printer",
         "arkqueue resume --lock papers/tex",
     ]
-    assert "held     papers/tex: paused since" in done.out
+    assert "held     papers/tex: the lock is paused since" in done.out
     for name in ("global/printer", "papers/tex"):
         arkqueue("resume", "--lock", name)
     assert "lock" not in arkqueue("archive", "list").out + arkqueue("status").out

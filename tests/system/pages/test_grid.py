@@ -664,6 +664,21 @@ def test_the_sentence_on_the_newest_revision_is_the_same_on_every_page_of_the_br
         archive.claim("a@3")
 
 
+def test_the_sentence_on_the_newest_revision_names_what_is_deferred_or_ready_if_nothing_runs(
+    operator: httpx.Client, session: Session
+) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "", "b": "", "c": "depends: [b]"})
+    archive.claim()
+    archive.end("a@2", 75)
+    assert "2 is processing: b is running ;" in said(operator.get("/papers"))
+    assert "b is running; 1 task waits; a is deferred." in said(operator.get("/papers@2"))
+    archive.end("b@2")
+    assert "2 is processing: c is ready ;" in said(operator.get("/papers"))
+    archive.end("c@2", 75)
+    assert "2 is processing: a, c are deferred ;" in said(operator.get("/papers"))
+
+
 def test_the_header_has_the_state_of_a_list_however_long_ago_it_ran(operator: httpx.Client, session: Session) -> None:
     archive = an_archive(session)
     archive.commit({"files": "foreach: [x, y]", "others": "foreach: [x, y]", "a": ""})

@@ -194,13 +194,13 @@ def test_a_paused_lock_is_shown_with_a_button_that_resumes_it(
     locks.pause(archive.session, INSTALLATION, "global/printer", "no paper", "ann")
     page = operator.get("/")
     for name, why in (("papers/tex", "the licence"), ("global/printer", "no paper")):
-        assert re.search(rf"{name} paused since .* by ann: {why}", said(page))
+        assert re.search(rf"{name} the lock is paused since .* by ann: {why}", said(page))
     assert page.text.count('action="/-/act/resume-lock"') == 2
     assert 'href="/papers/tex"' not in page.text
     assert line(operator)[0] == "1 run waiting, lock paused"
     assert re.search(r"The lock papers/tex is paused since .* by ann: the licence\.", said(operator.get("/papers")))
     confined = visitor(Scope.OPERATE, "papers").get("/")
-    assert "global/printer paused since" in said(confined)
+    assert "global/printer the lock is paused since" in said(confined)
     assert confined.text.count('action="/-/act/resume-lock"') == 1, "that of the installation concerns every archive"
     resume = {"form": form_of(page), "name": "papers/tex", "back": "/"}
     assert operator.post("/-/act/resume-lock", data=resume).headers["location"] == "/"
@@ -426,6 +426,7 @@ def test_a_failure_of_a_dropped_revision_has_the_true_reason_and_is_waived(
     archive.fail("build@2", "pack/x@2", "pack/y@2")
     archive.append("", [an_entry(3, a_workflow({"build": "depends: [PREV]"}))], dropped=["2"])
     of_list, of_build = sorted(needs(operator), key=lambda need: need[0], reverse=True)
+    assert [row.count(">dropped<") for row in operator.get("/papers").text.split("<tr")[-3:]] == [0, 1, 0]
     why = "exit code 1 · a rewrite of the branch dropped its revision at "
     assert of_build[0] == "papers@2/build"
     assert of_build[1].startswith(why)

@@ -27,7 +27,7 @@ from arkqueue.repository import locate, open_archive
 from arkqueue.text import visible
 from arkqueue.views.runs import RunDetail
 from arkqueue.web.pages import run as run_pages
-from tests.builders import HOST, PROCESS, AnArchive, a_gateway, a_list, an_archive, faulty
+from tests.builders import HOST, PROCESS, AnArchive, a_gateway, a_list, an_archive, an_entry, faulty
 from tests.repositories import a_git_repository
 from tests.system.pages.conftest import HOSTILE, HOSTILE_ITEM, Visitors, form_of, press, said
 from tests.system.task_manager.test_checkouts import commit, watch
@@ -217,6 +217,15 @@ def test_a_run_says_when_it_will_be_done_by_the_times_of_earlier_runs(
     assert "Done later than usual , by the times" in said(operator.get("/papers@3"))
     archive.run("upload@3")
     assert "Done" not in said(operator.get("/papers@3"))
+
+
+def test_a_long_message_is_on_the_page_of_its_run_in_full(operator: httpx.Client, archive: AnArchive) -> None:
+    long = "Fix the second chapter, with the figures on the harbour and the old maps of the town"
+    for number, message in ((3, long), (4, "Short")):
+        entry = an_entry(number, Workflow())
+        archive.append("", [replace(entry, revision=replace(entry.revision, message=message))])
+    assert f'<pre class="said">{long}</pre>' in operator.get("/papers@3").text
+    assert "<pre" not in operator.get("/papers@4").text
 
 
 def test_a_run_is_drawn_with_what_it_waits_for_elsewhere(operator: httpx.Client, archive: AnArchive) -> None:

@@ -234,6 +234,8 @@ def test_a_page_says_that_a_failure_is_noted(session: Session, archive: AnArchiv
     archive.fail("pdf@2")
     control.note(session, why("note"), PERSON, run=RunId(archive.run_id(2)), task=archive.task("pdf@2"))
     assert "papers@2/pdf failed: exit code 1. Noted just now." in anybody.get("/papers").text
+    assert 'title="failed: exit code 1 · noted"' in anybody.get("/papers@2").text
+    assert_silent(anybody, "/papers@2")
 
 
 def test_a_message_that_names_a_person_is_shortened(archive: AnArchive, anybody: httpx.Client) -> None:

@@ -127,6 +127,17 @@ def test_failures_of_a_deleted_run_need_nobody(operator: httpx.Client, archive: 
         assert alarms(operator, address) == set(), address
 
 
+def test_the_table_of_a_run_shows_the_note_on_a_failure(operator: httpx.Client, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"pdf": "", "index": ""})
+    archive.fail("pdf@2", "index@2")
+    task = archive.task("pdf@2")
+    control.note(session, "known: <disk> of node 3", "ann", run=RunId(archive.run_id(2)), task=task)
+    page = operator.get("/papers@2")
+    assert "failed: exit code 1 · noted by ann: known: &lt;disk&gt; of node 3" in page.text
+    assert page.text.count("noted by") == 2, "in the cell and in its title"
+
+
 def test_failures_of_a_backfill_are_unhandled_until_they_are_noted(operator: httpx.Client, session: Session) -> None:
     archive = an_old_archive(session)
     archive.run("thumbs@5")  # what the head completed repairs no failure of a backfill
