@@ -132,7 +132,7 @@ def _link(cell: Cell, stand_ins: Mapping[int, int]) -> str:
     return (
         f'<a id="t{task.id}" href="/{page_path(task.full_name)}"{alarm}{log}{edges}{expected}'
         f' title="{in_markup(cell.says)}">{drawn_state(task.state)}<span class="t"{since}>'
-        f"{in_markup(cell.words)}{' · noted' if cell.note else ''}</span>{drawn}</a>"
+        f"{in_markup(cell.words)}{' · noted' if cell.note and not cell.needs else ''}</span>{drawn}</a>"
     )
 
 

@@ -426,6 +426,10 @@ def test_a_failure_of_a_dropped_revision_has_the_true_reason_and_is_waived(
     archive.fail("build@2", "pack/x@2", "pack/y@2")
     archive.append("", [an_entry(3, a_workflow({"build": "depends: [PREV]"}))], dropped=["2"])
     of_list, of_build = sorted(needs(operator), key=lambda need: need[0], reverse=True)
+    run = said(operator.get("/papers@2"))
+    assert "failed. A rewrite of the branch dropped this revision, so nothing will run it." in run
+    assert "Waive what failed" in run
+    assert "Retry what failed" not in run
     assert [row.count(">dropped<") for row in operator.get("/papers").text.split("<tr")[-3:]] == [0, 1, 0]
     why = "exit code 1 · a rewrite of the branch dropped its revision at "
     assert of_build[0] == "papers@2/build"
@@ -529,7 +533,7 @@ def test_the_plot_of_the_queue_ends_with_what_is_ready_now(admin: httpx.Client, 
     archive.commit({"a": "", "b": ""})
     archive.sql("insert into queue_depth values (now() - interval '20 minutes', 112, 4)")
     words = said(admin.get("/"))
-    assert "2 ready and waiting for a slot now, 112 at most so far" in words
+    assert "2 ready and not started now, 112 at most so far" in words
     archive.sql("insert into queue_depth values (now() - interval '40 minutes', 31, 4)")
     words = said(admin.get("/"))
     assert re.search(r"2 now · 112 between \d\d:\d0 and \d\d:\d0 UTC", words)

@@ -97,7 +97,7 @@ def test_the_overview_plots_how_deep_the_queue_was(
         True,
     )  # the last is of now; a minute, or ten, may have ended meanwhile
     assert re.search(
-        r"Ready and waiting for a slot, last 24 h 1 now · 31 between \d\d:\d0 and \d\d:\d0 UTC", said(operator.get("/"))
+        r"Ready and not started, last 24 h 1 now · 31 between \d\d:\d0 and \d\d:\d0 UTC", said(operator.get("/"))
     )
     depth.count(session)
     assert not archive.sql("select from queue_depth where ready = 99")  # what is older is forgotten

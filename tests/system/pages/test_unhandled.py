@@ -138,6 +138,20 @@ def test_the_table_of_a_run_shows_the_note_on_a_failure(operator: httpx.Client, 
     assert page.text.count("noted by") == 2, "in the cell and in its title"
 
 
+def test_a_list_is_noted_in_the_grid_only_if_nothing_of_it_needs_a_person(
+    operator: httpx.Client, session: Session
+) -> None:
+    archive = an_archive(session)
+    archive.commit({"links": "foreach: [a, b, c]"})
+    archive.fail("links/a@2", "links/b@2")
+    archive.run("links/c@2")
+    run = RunId(archive.run_id(2))
+    control.note(session, "known", "ann", run=run, task=archive.task("links/a@2"))
+    assert "1/3, 2 failed<" in operator.get("/papers").text
+    control.note(session, "known", "ann", run=run, task=archive.task("links/b@2"))
+    assert "1/3, 2 failed · noted<" in operator.get("/papers").text
+
+
 def test_failures_of_a_backfill_are_unhandled_until_they_are_noted(operator: httpx.Client, session: Session) -> None:
     archive = an_old_archive(session)
     archive.run("thumbs@5")  # what the head completed repairs no failure of a backfill
