@@ -102,6 +102,15 @@ def test_statements_ask_for_the_kind_of_a_task_and_not_for_its_name() -> None:
     assert {name for name in SQL if by_name.search(re.sub(r"--.*", "", SQL[name].decode()))} == set(BY_NAME)
 
 
+def test_a_part_that_two_files_have_is_the_same_in_both() -> None:
+    texts: dict[str, set[str]] = {}
+    for file in (Path(arkqueue.__file__).parent / "sql").glob("*.sql"):
+        for name, text in re.findall(r"^-- part: (\S+)\n(.+?)\n\n", file.read_text(), re.MULTILINE | re.DOTALL):
+            texts.setdefault(name, set()).add(text)
+    assert "note_on_failure" in texts
+    assert {name for name, some in texts.items() if len(some) > 1} == set()
+
+
 def test_every_block_that_arkqueue_names_exists() -> None:
     package = Path(arkqueue.__file__).parent
     sql = load(states.expand)
