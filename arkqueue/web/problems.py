@@ -4,6 +4,7 @@ gets a traceback.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -97,6 +98,17 @@ class Refused(errors.ArkqueueError):
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
 
 
+class _Problem(JSONResponse):
+    """A problem document. It may repeat a text of the request that is not valid Unicode: JSON can
+    contain half of a surrogate pair.
+    """
+
+    media_type = "application/problem+json"
+
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
 def problem(
     status: int, detail: str, headers: Mapping[str, str] | None = None, kind: int | str = 0, **more: Any
 ) -> JSONResponse:
@@ -104,7 +116,7 @@ def problem(
     kind = kind or status
     title = TITLES.get(kind) or HTTPStatus(status).phrase
     body = {"type": f"/docs#problem-{kind}", "title": title, "status": status, "detail": detail, **more}
-    return JSONResponse(body, status, headers, media_type="application/problem+json")
+    return _Problem(body, status, headers)
 
 
 def of_error(error: errors.ArkqueueError) -> JSONResponse:
@@ -132,6 +144,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(errors.ArkqueueError, _own)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(psycopg.DataError, _unstorable)
+    app.add_exception_handler(UnicodeEncodeError, _unstorable)
     app.add_exception_handler(Exception, _mistake)
 
 
@@ -183,8 +196,8 @@ def of_framework(request: Request, error: HTTPException, remedy: str) -> Refused
 
 
 async def _unstorable(_: Request, error: Exception) -> JSONResponse:
-    """The answer to a request with a NUL in a text, or a number that is too large. PostgreSQL refuses
-    these, so that calls need not check them.
+    """The answer to a request with a NUL or half of a surrogate pair in a text, or a number that is
+    too large. PostgreSQL and its driver refuse these, so that calls need not check them.
     """
     log.info("refused: %s", error)
     return of_error(unstorable())
@@ -201,7 +214,7 @@ def unstorable() -> Refused:
         422,
         "the request",
         "holds a text or a number that cannot be stored",
-        "A text holds no NUL character, and a number has at most 18 digits.",
+        "A text holds no NUL character and no half of a surrogate pair, and a number has at most 18 digits.",
     )
 
 

@@ -246,6 +246,17 @@ def test_a_dry_run_is_refused_as_the_run_would_be(operator: httpx.Client, sessio
         problem(operator.post("/runs", json=asked, params=options), 409, "is stopped, so none of its tasks starts")
 
 
+@pytest.mark.usefixtures("archive")
+def test_half_of_a_surrogate_pair_is_refused(admin: httpx.Client) -> None:
+    """JSON can contain one, and PostgreSQL and UTF-8 cannot."""
+    half = {"content-type": "application/json"}
+    of_none = admin.post("/runs", content=b'{"archive": "\\ud800"}', headers=half)
+    problem(of_none, 422, "holds a text or a number that cannot be stored", "no half of a surrogate pair")
+    repeated = problem(admin.patch("/archives/papers", content=b'{"follow": ["\\ud800"]}', headers=half), 422)
+    assert repeated["thing"] == "follow ?"
+    assert admin.get("/archives/papers").status_code == 200
+
+
 def test_run_is_triggered_at_a_sha(operator: httpx.Client, session: Session) -> None:
     archive = an_archive(session, "books", branches=("main", "topic"))
     archive.commit({"a": ""}, branch="topic")
