@@ -34,6 +34,7 @@ from arkqueue.workflow.values import (
     Priority,
     Program,
     Reference,
+    Shell,
     StrictModel,
     Text,
     Variable,
@@ -155,7 +156,7 @@ class Fields(StrictModel):
     cancels: OneOrMore[AnyCancels] | None = Field(None, description="Tasks that this one supersedes when it is ready.")
     command: AnyCommand | None = Field(None, description="A text for /bin/sh -c, or a list that is run as it is.")
     script: Program | None = Field(None, description="A whole script, in place of a command.")
-    shell: Program | None = Field(None, description="What runs the script; sh unless given.")
+    shell: Shell | None = Field(None, description="What runs the script; sh unless given.")
     env: Annotated[dict[Variable, Text], Field(json_schema_extra={"additionalProperties": False})] | None = Field(
         None, description="Environment variables."
     )

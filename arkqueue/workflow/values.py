@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections.abc import Callable
 from datetime import datetime
 from functools import cache, lru_cache
@@ -52,6 +53,8 @@ from arkqueue.workflow.spelling import nearest
 
 _NAME: Final = rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{LONGEST_TASK_NAME - 1}}}"
 _ANOTHER_NAME: Final = rf"(?!(?:PREV|COMMIT|REPORT)$){_NAME}"
+LONGEST_SHELL: Final = 1000
+"""The most characters of a shell with its options."""
 _DURATION: Final = r"([0-9]+(\.[0-9]+)?d)?([0-9]+(\.[0-9]+)?h)?([0-9]+(\.[0-9]+)?m)?([0-9]+(\.[0-9]+)?s)?"
 _VARIABLE: Final = r"(?!ARKQUEUE(_|$))[A-Za-z_][A-Za-z0-9_]*"
 _UNITS: Final = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
@@ -172,6 +175,16 @@ def _program(value: str) -> str:
     return value if value.strip() else wrong("is empty; write what to run, or leave the field out")
 
 
+def _shell(value: str) -> str:
+    if len(_program(value)) > LONGEST_SHELL:
+        wrong(f"has {len(value):,} characters, more than {LONGEST_SHELL:,}; put options into the script", value)
+    try:
+        shlex.split(value)
+    except ValueError:
+        wrong(f"{shown(value)} has a quote that is not closed, or ends with a backslash; correct it", value)
+    return value
+
+
 def _pattern(value: str) -> str:
     if not value.removeprefix("!").strip():
         wrong("a pattern is empty; write a path or a name, with * and ** where it may vary")
@@ -255,6 +268,7 @@ def shown(value: str) -> str:
 
 Text = Annotated[str, Written()]
 Program = Annotated[str, Written(_program, minLength=1)]
+Shell = Annotated[str, Written(_shell, minLength=1, maxLength=LONGEST_SHELL)]
 Path = Annotated[str, Written(_path, minLength=1)]
 Pattern = Annotated[str, Written(_pattern, minLength=1)]
 Cron = Annotated[str, Written(_cron)]

@@ -48,6 +48,7 @@ def test_the_six_forms(line: str, expected: Definition) -> None:
         f"{URL}@{{2020-01-01}} lib",
         f"{URL} /etc",
         f"'{URL} x",
+        f"{URL}/{'a' * 10_000_000} lib",
     ],
 )
 def test_other_lines_are_refused(line: str) -> None:

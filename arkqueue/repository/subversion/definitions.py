@@ -12,6 +12,10 @@ from arkqueue.repository.following.addresses import Address, NoAddress, local_ad
 
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _REVISION = re.compile("[0-9]{1,9}")
+LONGEST_LINE = 20_000
+"""The most characters of a line. A URL and a path have at most 4,096 each, before they are quoted and
+percent-encoded. The work to find a word grows with the square of its length.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,8 @@ def lines_of(value: str) -> list[str]:
 
 def read_definition(line: str) -> Definition:
     """Parse a line. Raises `NoDefinition`."""
+    if len(line) > LONGEST_LINE:
+        raise NoDefinition(f"it has more than {LONGEST_LINE:,} characters")
     try:
         words = shlex.split(line)
     except ValueError:
