@@ -128,6 +128,11 @@ def test_task_managers_show_their_load_and_are_drained(
     assert "drained just now by admin test: new disk" in said(admin.get("/-/task-managers"))
     assert send(admin, "resume-worker", page="/-/task-managers", name="node2").status_code == 303
     assert "is not drained" in said(send(admin, "resume-worker", page="/-/task-managers", name="node2"), 409)
+    archive.sql("update task_manager set seen_at = seen_at - interval '1 h'")
+    page = admin.get("/-/task-managers")
+    assert "No task manager is running: no task starts. Start one with arkqueue worker" in said(page)
+    assert "silent papers@2/a" in said(page)
+    assert re.search(r'silent</span>\s+<a href="/papers@2/a">', page.text)
     send(admin, "pause-all", page="/-/task-managers", text="Friday")
     assert "The whole installation is paused" in said(admin.get("/-/task-managers"))
     send(admin, "resume-all", page="/-/task-managers")
