@@ -13,13 +13,18 @@ import sys
 import threading
 from contextlib import suppress
 from types import SimpleNamespace
+from typing import Any
 
 import httpx
 import pytest
 from fastapi import FastAPI
+from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from arkqueue.web import ApiServer, connections, run_api
+from arkqueue.config import Configuration
+from arkqueue.db.session import Session
+from arkqueue.web import ApiServer, connections, create_app, run_api
+from arkqueue.web.app import PlainCookies
 from tests.system.web.conftest import PLAIN, problem
 from tests.waiting import PATIENCE, eventually
 
@@ -175,6 +180,23 @@ def test_a_path_with_a_slash_too_many_leads_nowhere(server: ApiServer) -> None:
 
 
 @pytest.mark.full
+def test_backslashes_in_cookies_are_not_read(session: Session, configuration: Configuration) -> None:
+    """Python reads them in a time that grows with the square of their number."""
+
+    async def app(scope: Scope, _: Receive, __: Send) -> None:
+        assert Request(scope).cookies == {"other": "x"}
+
+    cookies = b'a="' + b"\\\\" * 1_000_000 + b'"; other=x'
+    scope = {"type": "http", "headers": [(b"host", b"localhost"), (b"cookie", cookies)]}
+    asyncio.run(PlainCookies(app)(scope, nothing, nothing))
+    assert scope["headers"] == [(b"host", b"localhost"), (b"cookie", b" other=x")]
+    assert create_app(session, configuration).user_middleware[0].cls is PlainCookies
+
+
+async def nothing(*_: object) -> Any:
+    """Neither receives nor sends."""
+
+
 def test_half_of_the_files_that_may_be_open_are_for_others() -> None:
     """In a process of its own, as what it may open is the process's."""
     script = (
