@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from arkqueue.web.pages.log_lines import coloured
+from tests.counting import counted_calls
 
 
 @pytest.mark.parametrize(
@@ -32,3 +33,10 @@ from arkqueue.web.pages.log_lines import coloured
 def test_a_colour_among_many_is_shown_as_the_nearest_of_eight(codes: str, shown: str) -> None:
     assert coloured(f"\x1b[{codes}mx", "") == ([(shown, "x")], shown)
     assert coloured(f"\x1b[{codes}mx\x1b[0my", "")[0][1:] == [("", "y")]
+
+
+def test_a_code_that_is_repeated_is_read_once() -> None:
+    coloured("\x1b[31m", "")
+    with counted_calls() as calls:
+        coloured("\x1b[31m" * 1000, "c1")
+    assert calls.count < 5000

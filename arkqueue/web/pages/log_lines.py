@@ -8,6 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from itertools import islice, pairwise
 from typing import Final
 
@@ -100,6 +101,7 @@ def coloured(text: str, colour: str) -> tuple[list[tuple[str, str]], str]:
     return parts, colour
 
 
+@lru_cache(1024)  # a program writes few codes, and may write 500,000 of them on a page
 def _after(colour: str, codes: str) -> str:
     """The class after a code of colours. Codes without a class here change nothing."""
     bold, hue = "bold" in colour, next((word for word in colour.split() if word != "bold"), "")
