@@ -290,7 +290,7 @@ def arrange(page: Page, name: str) -> None:
         page.get_by_text("Definition", exact=False).first.click()
         page.locator("#definition").scroll_into_view_if_needed()
     if name == "log":
-        page.locator(".seen > div").nth(20).wait_for()
+        page.locator(".seen > div").nth(10).wait_for()
 
 
 def wait(happened: Callable[[], Any]) -> None:
