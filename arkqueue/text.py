@@ -8,6 +8,8 @@ from difflib import get_close_matches
 
 LONGEST = 500
 """The most characters of a line of others, in a table that no terminal cuts."""
+MOST_PAIRS = 500_000
+"""The most pairs of characters that are compared for one suggestion, which takes about 0.2 s."""
 
 # C0 except tab and line feed, DEL, C1, characters that change the direction of writing, lone
 # surrogates, and line breaks that only Unicode knows. XML allows neither U+FFFE nor U+FFFF: a feed
@@ -51,10 +53,6 @@ def shortened(text: str, width: int) -> str:
     """A text, without its middle if it is longer than a width: names differ at their ends."""
     head = (width - 1) // 2
     return text if len(text) <= width else f"{text[:head]}…{text[len(text) - (width - 1 - head) :]}"
-
-
-MOST_PAIRS = 500_000
-"""The most pairs of characters that are compared for one suggestion, which takes about 0.2 s."""
 
 
 def similar(word: str, names: Collection[str], most: int = 3) -> list[str]:

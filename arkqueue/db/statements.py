@@ -8,8 +8,9 @@ imported (design 10).
 ``{from EVENT}`` and ``{to EVENT}`` become the guard and the target of that event in the table of
 ``states``. ``{from EVENT t}`` guards the column of ``t``. All other braces stay as they are.
 Parameters are written as in psycopg: ``%(limit)s``; a literal percent sign is ``%%``. The text
-before a file's first block introduces the file. A text that several blocks of a file share stands
-there once, as ``-- part: NAME`` with its own description. ``{part NAME}`` inserts it.
+before a file's first block introduces the file. A text that several blocks share stands once, before
+them, as ``-- part: NAME`` with its own description. ``{part NAME}`` inserts it, also in the files that
+follow in the order of their names.
 
 A block without a description, a duplicate name and an unknown name are programming errors: they
 raise plain exceptions, at import or in the tests.
@@ -97,20 +98,22 @@ def load(expand: Expand, folder: Traversable | None = None) -> Statements:
     left out.
     """
     blocks: dict[str, tuple[str, bytes]] = {}
+    parts: dict[str, str] = {}
     for file in sorted((folder or files("arkqueue") / "sql").iterdir(), key=lambda file: file.name):
         if not file.name.endswith(".sql") or file.name == "schema.sql":
             continue
-        for name, sentence, sql in _blocks(file.name, file.read_text("utf-8")):
+        for name, sentence, sql in _blocks(file.name, file.read_text("utf-8"), parts):
             if name in blocks:
                 raise ValueError(f"{file.name}: the block {name!r} exists already")
             blocks[name] = sentence, _with_moves(sql, expand).encode()
     return Statements(blocks)
 
 
-def _blocks(file: str, text: str) -> Iterator[tuple[str, str, str]]:
-    """(name, sentence, SQL) of each block of one file."""
+def _blocks(file: str, text: str, parts: dict[str, str]) -> Iterator[tuple[str, str, str]]:
+    """(name, sentence, SQL) of each block of one file. ``parts``: those of the files before it, by
+    name; its own are added.
+    """
     found: list[tuple[bool, str, list[str]]] = []
-    parts: dict[str, str] = {}
     for line in text.splitlines():
         if match := _NAME.fullmatch(line.strip()):
             found.append((match[1] == "part", match[2], []))
@@ -129,6 +132,8 @@ def _blocks(file: str, text: str) -> Iterator[tuple[str, str, str]]:
                 f"{file}: the block {name!r} takes in {', '.join(sorted(missing))}, which no part before it is called"
             )
         sql = _PART.sub(lambda match: parts[match[1]], sql)
+        if is_part and name in parts:
+            raise ValueError(f"{file}: the part {name!r} exists already")
         if is_part:
             parts[name] = sql
         else:

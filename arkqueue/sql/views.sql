@@ -1369,12 +1369,6 @@ from task g where g.id = any(%(gates)s);
 (c.highest_number is null or (c.highest_number, c.highest_run) <= (t.number, t.run)
  or t.run > 1 and t.item = '' and (select trigger from run where run.id = t.run_id) = 'submission')
 
--- part: note_on_failure
--- A person's note `d` on a failure of a task: somebody wrote it after an attempt had ended. A note
--- counts until the task is fixed: after a retry that completed, the next failure is another one.
-d.verb = 'note' and d.at > (select min(at.ended_at) from attempt at where at.task_id = d.task_id)
-and not exists (select from attempt at where at.task_id = d.task_id and at."end" = 'exited' and at.exit_code = 0 and at.ended_at > d.at)
-
 -- part: not_noted
 -- A failure `t` on which nobody has written a note since it failed.
 not exists (select from deed d where d.task_id = t.id and {part note_on_failure})

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from arkqueue.db.session import Block, Session
 from arkqueue.model import TaskKind
@@ -37,6 +37,9 @@ class Failure(Protocol):
     def waived(self) -> bool: ...
 
 
+F = TypeVar("F", bound=Failure)
+
+
 @dataclass(frozen=True, slots=True)
 class Remedy:
     """The remedy of a failure. ``verb``: `RETRY`; `WAIVE`, if the task was rejected, or nothing will
@@ -63,7 +66,7 @@ def remedies(session: Session, tasks: Iterable[Failure], most: int | None = None
     return remedies_of(session, bad, session.rows_of(*questions(bad)), most) if bad else {}
 
 
-def failures(tasks: Iterable[Failure]) -> list[Failure]:
+def failures(tasks: Iterable[F]) -> list[F]:
     """The failures, among some tasks, that nobody waived."""
     return [task for task in tasks if task.state in (State.FAILED, State.REJECTED) and not task.waived]
 

@@ -27,7 +27,7 @@ FAULTS = {
     "200,000 faults": "there are more than 1000 faults",
     "a message of 10 MB": "its message has 10,000,0",
 }
-"""What my run says to me; the others run."""
+"""A part of a fault of my run, by the attack that makes the run fail."""
 LONG = {"60,000 patterns of paths", "a tree without end", "200,000 faults"}
 """What takes seconds of a processor."""
 

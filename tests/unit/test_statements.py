@@ -57,6 +57,18 @@ def test_blocks_share_a_part(tmp_path: Path) -> None:
     assert {name: sql[name] for name in sql} == {"a": b"select x < 1", "b": b"select not x < 1"}
 
 
+def test_later_files_share_a_part(tmp_path: Path) -> None:
+    (tmp_path / "other.sql").write_text("-- part: old\n-- What is old.\nx < 1\n")
+    sql = load_text(tmp_path, "-- name: a\n-- Does.\nselect {part old}")
+    assert sql.a == b"select x < 1"
+
+
+def test_a_part_of_two_files_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "other.sql").write_text("-- part: old\n-- What is old.\nx < 1\n")
+    with pytest.raises(ValueError, match=r"some\.sql: the part 'old' exists already"):
+        load_text(tmp_path, "-- part: old\n-- What is old.\nx < 1\n")
+
+
 def test_an_unknown_name_is_an_error(tmp_path: Path) -> None:
     sql = load_text(tmp_path, "-- name: a\n-- Does.\nselect 1")
     with pytest.raises(KeyError):
@@ -100,15 +112,6 @@ BY_NAME = {
 def test_statements_ask_for_the_kind_of_a_task_and_not_for_its_name() -> None:
     by_name = re.compile(r"\bname\s*(=|<>|(not )?like|in)\s*\(?'(COMMIT|REPORT|PREV)")
     assert {name for name in SQL if by_name.search(re.sub(r"--.*", "", SQL[name].decode()))} == set(BY_NAME)
-
-
-def test_a_part_that_two_files_have_is_the_same_in_both() -> None:
-    texts: dict[str, set[str]] = {}
-    for file in (Path(arkqueue.__file__).parent / "sql").glob("*.sql"):
-        for name, text in re.findall(r"^-- part: (\S+)\n(.+?)\n\n", file.read_text(), re.MULTILINE | re.DOTALL):
-            texts.setdefault(name, set()).add(text)
-    assert "note_on_failure" in texts
-    assert {name for name, some in texts.items() if len(some) > 1} == set()
 
 
 def test_every_block_that_arkqueue_names_exists() -> None:

@@ -1,5 +1,5 @@
-"""Buttons for the commands that ``explain`` names: the remedies of a wait, each with its verb and
-the thing that it concerns. Pure.
+"""Buttons for the commands that ``explain`` names, each with its verb and the thing that it concerns.
+Pure.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from arkqueue.names import as_backfill
 
 
 @dataclass(frozen=True, slots=True)
-class Remedy:
+class Button:
     """A button. ``act``: the address below ``/-/act`` to which the form is sent; empty for the
     verbs of tasks and runs. ``state``: of a list, only the items in this state.
     """
@@ -49,7 +49,7 @@ _ACTS: Final[dict[tuple[str, ...], tuple[str, str]]] = {
 """The commands that a form of the administration pages carries out, in the same way."""
 
 
-def remedies_of(commands: Sequence[str], name: str) -> list[Remedy]:
+def buttons_of(commands: Sequence[str], name: str) -> list[Button]:
     """The buttons of the commands that help a task, in their order, without commands that only show
     something. ``name``: the task's name. A button for another thing names this thing.
     """
@@ -69,24 +69,24 @@ def remedies_of(commands: Sequence[str], name: str) -> list[Remedy]:
         if program != "arkqueue" or len(things) > 1:
             continue
         if (verb, *options) == ("resume", "--all") and not things:
-            found.append(Remedy("resume-all", "", "Resume everything", "resume-all"))
+            found.append(Button("resume-all", "", "Resume everything", "resume-all"))
         elif things and (known := _VERBS.get((verb, *options))):
             # The button sends the plain command. If this needs an option, the refusal offers it
             # with its consequences.
-            found.append(Remedy(known[0], things[0], _words(known[1], things[0], name), state=state))
+            found.append(Button(known[0], things[0], _words(known[1], things[0], name), state=state))
         elif things and (acts := _ACTS.get((verb, *options))):
-            found.append(Remedy(acts[0], things[0], f"{acts[1]} {things[0]}", acts[0]))
+            found.append(Button(acts[0], things[0], f"{acts[1]} {things[0]}", acts[0]))
     return found
 
 
-def nearest(remedies: Sequence[Remedy]) -> tuple[list[Remedy], list[Remedy]]:
-    """The remedies without the releases of more than one of them releases, and those releases: of
+def nearest(buttons: Sequence[Button]) -> tuple[list[Button], list[Button]]:
+    """The buttons without the releases of more than one of them releases, and those releases: of
     the task, its run, its backfill and its archive, the nearest one comes first, and the others are
     wanted seldom.
     """
-    releases = [one.name for one in remedies if one.verb == "release"]
-    wider = [one for one in remedies if one.verb == "release" and any(_holds(one.name, other) for other in releases)]
-    return [one for one in remedies if one not in wider], wider
+    releases = [one.name for one in buttons if one.verb == "release"]
+    wider = [one for one in buttons if one.verb == "release" and any(_holds(one.name, other) for other in releases)]
+    return [one for one in buttons if one not in wider], wider
 
 
 def _holds(name: str, other: str) -> bool:

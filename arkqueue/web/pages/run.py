@@ -24,7 +24,7 @@ from arkqueue.views.explain import explain
 from arkqueue.views.graph import graph, unmet_pairs
 from arkqueue.views.items import ListView, deleted_items, page_of_items
 from arkqueue.views.lists import Listed, Numbers, listed, lists_of, numbers_of
-from arkqueue.views.remedies import MOST_LATE, Remedy, need_settings, remedies
+from arkqueue.views.remedies import MOST_LATE, Remedy, failures, need_settings, remedies
 from arkqueue.views.runs import Counts, RunDetail
 from arkqueue.views.runs import run as show_run
 from arkqueue.views.tasks import TaskView
@@ -42,7 +42,7 @@ from arkqueue.web.pages.approving import (
 from arkqueue.web.pages.drawing import MOST_DRAWN, Picture, drawn
 from arkqueue.web.pages.folding import folded
 from arkqueue.web.pages.grid import MOST_LINES, words_of
-from arkqueue.web.pages.helping import nearest, remedies_of
+from arkqueue.web.pages.helping import buttons_of, nearest
 from arkqueue.web.pages.task_rows import rows_of
 from arkqueue.web.pages.visitor import Visitor
 
@@ -165,10 +165,10 @@ def _obstacle(visitor: Visitor, view: RunDetail, names: Mapping[str, object]) ->
     on_others = {edge.target for edge in view.edges if not edge.met and edge.source not in own}
     for task in [*stuck, *sorted(waiting, key=lambda one: one.id not in on_others)][:MOST_EXPLAINED]:
         told = explain(caller.session, TaskId(task.id), brief=visitor.is_anybody, seen=caller.archives())
-        remedies, _ = nearest(remedies_of(told.commands, task.full_name))
-        if remedies or found["_obstacle"] is None:
-            found = {"_obstacle": (task, told.reasons), "_remedies": remedies}
-        if remedies:
+        buttons, _ = nearest(buttons_of(told.commands, task.full_name))
+        if buttons or found["_obstacle"] is None:
+            found = {"_obstacle": (task, told.reasons), "_remedies": buttons}
+        if buttons:
             break
     return found
 
@@ -185,8 +185,7 @@ def _notes_on(session: Session, tasks: Iterable[TaskView]) -> dict[int, NoteView
 
 def _needs_retry(view: RunDetail, lists: Sequence[ListView]) -> bool:
     """Whether a task has failed, or was rejected, that nobody has waived."""
-    bad = (State.FAILED, State.REJECTED)
-    return any(task.state in bad and not task.waived for task in view.tasks) or any(of.unwaived for of in lists)
+    return bool(failures(view.tasks)) or any(of.unwaived for of in lists)
 
 
 def _needs_settings(shown: Listed, lists: Sequence[ListView], helps: Mapping[int, Remedy]) -> bool:
@@ -369,7 +368,7 @@ def sentence(view: RunDetail, lists: Sequence[ListView] = ()) -> str:
     if view.baseline:
         return "Watching begins here: no task runs for this revision."
     running = _labels([task for task in view.tasks if task.state is State.RUNNING])
-    failed = _labels([t for t in view.tasks if t.state in (State.FAILED, State.REJECTED) and not t.waived])
+    failed = _labels(failures(view.tasks))
     to_release = [task for task in view.tasks if _waits_for_release(task)]
     held = _labels(to_release)
     waiting = sum(map(_waits, view.tasks)) + _number(lists, State.WAITING, State.READY)
@@ -401,7 +400,7 @@ def sentence(view: RunDetail, lists: Sequence[ListView] = ()) -> str:
 
 def sentence_of_item(tasks: Sequence[TaskView]) -> str:
     """A summary of an item in a sentence."""
-    bad = [task.name for task in tasks if task.state in (State.FAILED, State.REJECTED) and not task.waived]
+    bad = [task.name for task in failures(tasks)]
     held = [task.name for task in tasks if _waits_for_release(task)]
     running = [task.name for task in tasks if task.state is State.RUNNING]
     deferred = [task.name for task in tasks if task.state is State.DEFERRED]

@@ -21,13 +21,12 @@ from arkqueue.views.expected import usual_durations
 from arkqueue.views.explain import explain
 from arkqueue.views.inputs import Inputs, inputs_of, scratch_of
 from arkqueue.views.outdated import gone
-from arkqueue.views.remedies import need_settings
-from arkqueue.views.remedies import remedies as helpful
+from arkqueue.views.remedies import need_settings, remedies
 from arkqueue.views.tasks import AttemptView, TaskDetail
 from arkqueue.web.pages.answer import Shown, asked
 from arkqueue.web.pages.approving import NEEDS_APPROVAL, refusals_for
 from arkqueue.web.pages.definition import frozen_text
-from arkqueue.web.pages.helping import Remedy, nearest, remedies_of
+from arkqueue.web.pages.helping import Button, buttons_of, nearest
 from arkqueue.web.pages.log import log_of, wanted_of
 from arkqueue.web.pages.visitor import Visitor
 
@@ -73,19 +72,19 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
     )
     wanted = wanted_of(request)
     explanation = explain(caller.session, id, brief=visitor.is_anybody, seen=caller.archives())
-    remedies, wider = nearest(remedies_of(explanation.commands, view.full_name))
-    own = {one.verb for one in remedies if one.name == view.full_name}
+    buttons, wider = nearest(buttons_of(explanation.commands, view.full_name))
+    own = {one.verb for one in buttons if one.name == view.full_name}
     (row,) = tasks.rows_of(caller.session, [id])
     of_run = view.full_name.partition("/")[0]
     over = gone(row)
     refused = None if over else refusals_for(visitor, [id]).get(id)
     if view.awaits:  # its release is possible, and helps only later
-        remedies.sort(key=lambda one: one.verb == "release" and one.name == view.full_name)
+        buttons.sort(key=lambda one: one.verb == "release" and one.name == view.full_name)
     if over:  # Whatever would run it is refused. A waiver lets later revisions go on.
         is_waivable = row.removed_at is None and row.deleted_at is None
-        waivers = [one for one in remedies if is_waivable and (one.verb, one.name) == ("skip", view.full_name)]
-        remedies, wider = [*_undeletes(row, view, of_run), *waivers], []
-    needs_settings = need_settings(helpful(caller.session, [view]).values())
+        waivers = [one for one in buttons if is_waivable and (one.verb, one.name) == ("skip", view.full_name)]
+        buttons, wider = [*_undeletes(row, view, of_run), *waivers], []
+    needs_settings = need_settings(remedies(caller.session, [view]).values())
     of_state = [
         verb
         for verb in (() if over else HELPS.get(view.state, ()))
@@ -115,7 +114,7 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
             **_attempts_shown(view, attempt),
             "log": log_of(caller.session, request.app.state.searches, attempt, wanted) if attempt else None,
             "wanted": wanted,
-            "remedies": remedies,
+            "remedies": buttons,
             "wider": wider,
             "helps": [verb for verb in of_state if verb[0] not in SELDOM],
             "seldom": [verb for verb in of_state if verb[0] in SELDOM],
@@ -184,12 +183,12 @@ def outcomes_of(view: TaskDetail, attempts: Sequence[AttemptView]) -> list[tuple
     return found
 
 
-def _undeletes(row: Any, view: TaskDetail, run: str) -> list[Remedy]:
+def _undeletes(row: Any, view: TaskDetail, run: str) -> list[Button]:
     """The button that brings back the deleted run or item of a task. ``row``: from ``rows_of``."""
     if row.run_deleted_at is not None:
-        return [Remedy("undelete", run, "Undelete its run")]
+        return [Button("undelete", run, "Undelete its run")]
     if row.deleted:
-        return [Remedy("undelete", run + task_in_run(EVERY_TASK, view.item), "Undelete its item")]
+        return [Button("undelete", run + task_in_run(EVERY_TASK, view.item), "Undelete its item")]
     return []
 
 
