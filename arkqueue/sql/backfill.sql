@@ -114,11 +114,12 @@ and not exists (select from attempt at where at.task_id = d.task_id and at."end"
 -- The backfills with failed or rejected tasks that nobody has waived, or noted since they failed, or
 -- with runs that could not start: the numbers of these tasks (without REPORT), of these REPORTs, and
 -- of these runs. The newest backfill comes first; only those of watched archives and present
--- branches. An installation without backfills reads no failure; any other reads the failures from an
--- index alone, which has the names of tasks and not their kinds.
+-- branches. The failures of archives that have backfills are read from an index alone, which has the
+-- names of tasks and not their kinds.
 with failures as materialized (
     select run_id, count(*) filter (where name <> 'REPORT') as failed, count(*) filter (where name = 'REPORT') as unsent from task
-    where state in ('failed', 'rejected') and not waived and (%(archives)s::bigint[] is null or archive_id = any(%(archives)s)) and exists (select from backfill)
+    where state in ('failed', 'rejected') and not waived and archive_id = any(array(select distinct f.archive_id from backfill f))
+      and (%(archives)s::bigint[] is null or archive_id = any(%(archives)s))
     group by run_id)
 select * from (
     select a.name as archive, f.id, f.number, sum(bad.failed - noted.failed)::int as failed, sum(bad.unsent - noted.unsent)::int as unsent, sum(bad.unstarted)::int as unstarted

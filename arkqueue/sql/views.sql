@@ -483,7 +483,7 @@ cross join lateral (
            count(*) filter (where state = 'held' and shown) as held,
            count(*) filter (where (state in ('failed', 'rejected') and not waived or lacks_product) and shown) as bad,
            count(*) filter (where state = 'running' and shown) as running,
-           array_agg(distinct name) filter (where state = 'running' and shown) as running_names,
+           array_agg(name) filter (where state = 'running' and shown) as running_names,
            count(*) filter (where state = 'canceled' and shown and superseded_by is null) as canceled_otherwise,
            count(*) filter (where state = 'canceled' and shown and is_superseded_by_later) as superseded_by_later
 {part of_run}

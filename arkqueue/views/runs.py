@@ -422,7 +422,7 @@ def runs_in_short(session: Session, ids: Sequence[int]) -> dict[str, list[RunInS
                 state in OPEN and bool(row.bad),
                 row.faults,
                 row.running,
-                row.running_names or [],
+                sorted({*(row.running_names or [])}),
                 row.held,
                 row.baseline,
                 row.created_at,
