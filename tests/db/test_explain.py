@@ -16,9 +16,10 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import ArchiveId, End, Fault, RunId, Workflow
 from arkqueue.queue import archives, claim, control, deletion, finish, redo, retrying
-from arkqueue.views import explain as explain_module
-from arkqueue.views import reasons
-from arkqueue.views.explain import Explanation, explain, explain_name, outdated
+from arkqueue.views import explain_task, reasons
+from arkqueue.views.explain import explain, explain_name
+from arkqueue.views.explanation import Explanation
+from arkqueue.views.outdated import outdated
 from arkqueue.views.reasons import Why
 from tests.builders import HOST, PROCESS, AnArchive, a_workflow, an_archive, an_entry, faulty
 from tests.db.ends import rewind
@@ -92,18 +93,14 @@ def test_what_completes_meanwhile_is_not_waited_for_and_completed(
     archive.claim("index@2")
 
     # In between the edges and the tasks at their ends nobody else can come.
-    tasks = explain_module.rows_by_id
-
-    def complete(*of: Any) -> Any:
-        monkeypatch.setattr(explain_module, "rows_by_id", complete_now)
-        return tasks(*of)
+    tasks = explain_task.rows_by_id
 
     def complete_now(*of: Any) -> Any:
-        monkeypatch.setattr(explain_module, "rows_by_id", tasks)
+        monkeypatch.setattr(explain_task, "rows_by_id", tasks)
         archive.end("index@2")
         return tasks(*of)
 
-    monkeypatch.setattr(explain_module, "rows_by_id", complete)
+    monkeypatch.setattr(explain_task, "rows_by_id", complete_now)
     told = ask(archive)
     assert archive.states()["index@2"] == "completed"
     assert "It waits for papers@2/index, which is running since" in told.text

@@ -15,7 +15,8 @@ from arkqueue.model import ArchiveId, End, RunId
 from arkqueue.queue import archives, claim, holds, schedules
 from arkqueue.queue.claim import parameters
 from arkqueue.views.archives import archive as archive_view
-from arkqueue.views.explain import MOST_HELD, explain, explain_name
+from arkqueue.views.explain import explain, explain_name
+from arkqueue.views.explanation import MOST_HELD
 from arkqueue.views.reasons import Why
 from arkqueue.views.runs import RunState
 from arkqueue.views.runs import run as run_view

@@ -13,7 +13,8 @@ from arkqueue.model import ArchiveId, End
 from arkqueue.queue import archives, claim, finish, locks, pauses
 from arkqueue.queue.graph import Graph
 from arkqueue.views import archives as views
-from arkqueue.views.explain import Explanation, explain, explain_name
+from arkqueue.views.explain import explain, explain_name
+from arkqueue.views.explanation import Explanation
 from arkqueue.views.installation import host_named, measure, task_managers
 from arkqueue.views.reasons import Why
 from tests.builders import HOST, PROCESS, AnArchive, an_archive

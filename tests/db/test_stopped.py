@@ -15,7 +15,8 @@ from arkqueue.model import AttemptId, End
 from arkqueue.plan import Entry
 from arkqueue.queue import archives, claim, control, deletion, finish, ledger, schedules
 from arkqueue.queue.graph import Graph
-from arkqueue.views.explain import Explanation, explain, explain_name
+from arkqueue.views.explain import explain, explain_name
+from arkqueue.views.explanation import Explanation
 from arkqueue.views.reasons import Why
 from tests.builders import NOTHING, AnArchive, a_revision, a_workflow, an_archive, an_entry
 from tests.db.test_races import Connect, InThread, wait_until_blocked

@@ -12,8 +12,9 @@ from arkqueue.model import End, RunId
 from arkqueue.queue import deletion, purge, redo, schedules
 from arkqueue.views import runs
 from arkqueue.views.doctor import examine
-from arkqueue.views.explain import Why, explain
+from arkqueue.views.explain import explain
 from arkqueue.views.graph import graph
+from arkqueue.views.reasons import Why
 from tests.builders import AnArchive, an_archive
 
 FAILED = "{task: deposit, when: failed}"

@@ -25,7 +25,8 @@ from arkqueue.queue.tokens import Scope
 from arkqueue.queue.walk import Step, alone
 from arkqueue.states import RunState, State
 from arkqueue.views import find, items, runs, tasks
-from arkqueue.views.explain import Explanation, explain, explain_name
+from arkqueue.views.explain import explain, explain_name
+from arkqueue.views.explanation import Explanation
 from arkqueue.views.graph import GraphView, graph, graph_between
 from arkqueue.views.items import DeletedItem, ItemPage
 from arkqueue.views.prospects import obstacles

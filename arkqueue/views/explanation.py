@@ -1,0 +1,148 @@
+"""What an explanation consists of, and what the explanations of tasks, runs and lists share."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from arkqueue.db.session import Session
+from arkqueue.names import backfill_command, list_name, run_name
+from arkqueue.states import State
+from arkqueue.views.expected import Expected
+from arkqueue.views.naming import task_name
+from arkqueue.views.outdated import SKIP_OUTDATED
+from arkqueue.views.reasons import Held, Reason, Why
+
+MOST_SOME = 5
+"""The most names in a sentence."""
+MOST_REASONS = 20
+MOST_TASKS = 100
+"""The most unsettled tasks, and the most failed ones, of a run or a list that are explained."""
+MOST_HELD = 3
+"""The most held tasks that get a reason of their own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """One unmet edge of the task itself. ``kind``: as in a graph."""
+
+    task: str
+    state: State
+    kind: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Why something does not run, or how it came to its state. ``state`` None: the task does not
+    exist (yet).
+
+    ``text``: all reasons, one a line. ``commands``: the commands that help, each once.
+    ``expected``: the expected start and end, if known.
+    """
+
+    full_name: str
+    state: State | None
+    text: str
+    commands: list[str]
+    reasons: list[Reason]
+    waits_for: list[Wait]
+    expected: Expected | None = None
+
+
+def explanation_of(name: str, state: State | None, reasons: list[Reason], waits: Sequence[Wait] = ()) -> Explanation:
+    """The explanation that some reasons give. ``name``, ``state``: of what is explained."""
+    return Explanation(
+        full_name=name,
+        state=state,
+        text="\n".join(reason.text for reason in reasons),
+        commands=list(dict.fromkeys(command for reason in reasons for command in reason.commands)),
+        reasons=reasons,
+        waits_for=list(waits),
+    )
+
+
+def held_together(reasons: Sequence[Reason], row: Any) -> list[Reason]:
+    """The reasons, with at most `MOST_HELD` for held tasks. One more reason names the held tasks that
+    these do not name: their reasons would all be alike.
+
+    A hold, a pause and a stop of the archive are each mentioned once, and so is the reason that a
+    person, or an import, gave for the first hold. ``row``: a task of the archive.
+    """
+    reasons = _withheld_once(reasons, row)
+    first = next((reason for reason in reasons if isinstance(reason, Held)), None)
+    reasons = [
+        reason.after(first) if first and isinstance(reason, Held) and reason is not first else reason
+        for reason in reasons
+    ]
+    held = [reason for reason in reasons if isinstance(reason, Held)]
+    if len(held) <= MOST_HELD:
+        return list(reasons)
+    rest = held[MOST_HELD:]
+    told = [reason for reason in reasons if reason not in rest]
+    named = {name for reason in held[:MOST_HELD] for name in reason.tasks}
+    names = [name for name in dict.fromkeys(name for reason in rest for name in reason.tasks) if name not in named]
+    if not names:
+        return told
+    text = f"{len(names)} more {'task is' if len(names) == 1 else 'tasks are'} held: {some(names)}."
+    runs = {name.partition("/")[0] for name in names}
+    what = f"{row.archive} --all" if len(runs) > 1 else runs.pop()  # no more than these tasks need
+    is_late = any(reason.late for reason in held)
+    command = f"arkqueue release {what}{SKIP_OUTDATED if is_late else ''}"
+    more = Held(kind=Why.HELD, text=text, tasks=names, commands=[command], late=is_late)
+    place = told.index(held[MOST_HELD - 1]) + 1
+    return [*told[:place], more, *told[place:]]
+
+
+def _withheld_once(reasons: Iterable[Reason], row: Any) -> list[Reason]:
+    """The reasons, of which only the first says since when and why the archive is paused or stopped."""
+    found, told = [], set[str]()
+    for reason in reasons:
+        short, but, what = reason.text.partition(f", but {row.archive} is ")
+        if but and reason.kind in (Why.ARCHIVE_PAUSED, Why.ARCHIVE_STOPPED):
+            if what in told:
+                reason = replace(reason, text=f"{short}.")
+            told.add(what)
+        found.append(reason)
+    return found
+
+
+def being_planned(run: Any) -> Reason:
+    """The progress of planning a large run. ``run``: a row with ``planned`` and ``planned_items``."""
+    text = f"Its run is still being planned: the tasks of {run.planned:,} of {run.planned_items:,} items are stored. None of its tasks starts before all are stored."
+    return Reason(kind=Why.PLANNED, text=text, commands=[f"arkqueue show {run_name(run)}"])
+
+
+def without_or_again(session: Session, run: Any) -> list[str]:
+    """The commands that leave the revision of a failed run out of its backfill, and that make the
+    run again; empty for other runs.
+    """
+    if run.backfill_number is None:
+        return []
+    (found,) = session.rows("backfills_of", archive=run.archive_id, number=run.backfill_number, most=1)
+    (fill,) = session.rows("backfill", backfill=found.id)
+    return [f"arkqueue delete {run_name(run)}", backfill_command(fill, run.number, run.number)]
+
+
+def ended(state: State, number: int) -> str:
+    """How a number of tasks ended in a state, as words after their subject."""
+    return "failed" if state is State.FAILED else f"{'was' if number == 1 else 'were'} {state}"
+
+
+def of_whole_list(row: Any, command: str) -> str:
+    """A command for a task of a list, as a command for all items in the task's state. A retry means
+    the failed ones anyway.
+    """
+    is_default = row.state == State.FAILED and command.startswith("arkqueue retry ")
+    return command.replace(task_name(row), whole_list(row), 1) + ("" if is_default else f" --state {row.state}")
+
+
+def whole_list(row: Any) -> str:
+    """The name of the list of an item, quoted for a command."""
+    return shlex.quote(list_name(run_name(row), row.name))
+
+
+def some(names: Sequence[str]) -> str:
+    """The first few of some names."""
+    return ", ".join(names[:MOST_SOME]) + (", …" if len(names) > MOST_SOME else "")
