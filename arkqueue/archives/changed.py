@@ -63,6 +63,11 @@ class ChangedFiles:
     total: int
     fault: str
 
+    @property
+    def is_unanswered(self) -> bool:
+        """True if the repository has not answered in time. A further question would take as long."""
+        return self.fault == _no_answer()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotFollowed:
@@ -101,7 +106,7 @@ def changed_files(session: Session, configuration: Configuration, run: RunId, li
     except (ArkqueueError, TooManyPaths) as error:
         return ChangedFiles(files=[], total=0, fault=str(error))
     except TimeoutError:
-        return ChangedFiles(files=[], total=0, fault=f"the repository has not answered for {PATIENCE:.0f} s")
+        return ChangedFiles(files=[], total=0, fault=_no_answer())
     return ChangedFiles(
         files=[ChangedFile(status=change.status, path=_shown(change.path)) for change in changes[:limit]],
         total=len(changes),
@@ -126,7 +131,7 @@ def not_followed(session: Session, configuration: Configuration, run: RunId) -> 
     except ArkqueueError as error:
         return NotFollowed(notes=[], fault=str(error))
     except TimeoutError:
-        return NotFollowed(notes=[], fault=f"the repository has not answered for {PATIENCE:.0f} s")
+        return NotFollowed(notes=[], fault=_no_answer())
 
 
 def lines_of_faults(
@@ -160,6 +165,10 @@ def _around(fault: Fault, text: Sequence[str]) -> list[SourceLine]:
         return []
     numbers = range(max(fault.line - AROUND, 1), min(fault.line + AROUND, len(text)) + 1)
     return [SourceLine(number=n, text=text[n - 1][:LONGEST_LINE], is_fault=n == fault.line) for n in numbers]
+
+
+def _no_answer() -> str:
+    return f"the repository has not answered for {PATIENCE:.0f} s"
 
 
 def _in_turn(read: Callable[[], T], *, is_ended: bool) -> T:

@@ -74,6 +74,7 @@ def run(visitor: Visitor, request: Request, id: RunId) -> Shown:
     changes = changed_files(session, configuration, id, MOST_FILES) if not view.baseline else None
     # A backfill has workflow files of another revision. Visitors who have not signed in see no files.
     is_shown = view.faults and not view.backfill and not visitor.is_anybody
+    is_shown = is_shown and not (changes and changes.is_unanswered)
     lines = lines_of_faults(session, configuration, id, view.faults) if is_shown else [[] for _ in view.faults]
     # The fault may contain a path of the server.
     if changes and changes.fault and visitor.is_anybody:

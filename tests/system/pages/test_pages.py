@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import html
 import re
+import threading
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -1052,6 +1053,18 @@ def test_a_fault_is_shown_with_the_lines_of_its_file(
     assert shown()[:4] == first
     assert (' class="at"', "6", text[3]) in shown()
     assert ("", "9", "") not in shown(), "behind the last line end is no line"
+
+    asked: list[str] = []
+
+    def hang(_: float, __: object, name: str, **___: object) -> None:
+        asked.append(name)
+        raise TimeoutError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(changed, "answer_within", hang)
+        patch.setattr(changed, "_places", threading.BoundedSemaphore(changed.MOST_AT_ONCE))
+        assert shown() == []
+        assert len(asked) == 1, "a repository that hangs is waited for once"
     repository.path.rename(repository.path.with_name("away"))
     assert shown() == []
     assert "_workflows/w.yaml:3:" in said(operator.get("/maps@2"))
