@@ -745,6 +745,26 @@ left join deed l on l.id = at.log_removal_id left join deed o on o.id = at.outpu
 where at.task_id = any(%(tasks)s::bigint[]) or at.id = any(%(attempts)s::bigint[])
 order by at.task_id, at.number;
 
+-- name: attempts_around
+-- The newest `most` attempts of a task, or as many around the one with a number, the first one first
+-- (`is_shown`). Also half as many before and behind these, and the newest one. `count`: the number of
+-- all attempts.
+with every as materialized (
+    select id, number, row_number() over (order by number) as place, count(*) over () as count from attempt where task_id = %(task)s
+), chosen as (
+    select place, greatest(least(place - %(most)s / 2, count - %(most)s + 1), 1) as first from every
+    order by number = %(number)s::int desc nulls last, place desc limit 1
+)
+select e.id, e.number, e.count, e.place = chosen.place as is_chosen, e.place >= chosen.first and e.place < chosen.first + %(most)s as is_shown
+from every e, chosen
+where e.place = e.count or e.place >= chosen.first - %(most)s / 2 and e.place < chosen.first + %(most)s + %(most)s / 2
+order by e.place;
+
+-- name: removable_of_task
+-- Whether an ended attempt of a task has a log, and whether one has outputs, that nobody has removed.
+select exists (select from attempt where task_id = %(task)s and ended_at is not null and log_bytes > 0 and log_removal_id is null) as log,
+       exists (select from attempt where task_id = %(task)s and ended_at is not null and outputs <> '{}' and outputs_removal_id is null) as outputs;
+
 -- name: used_by_run
 -- The resources that the attempts of a run, or of one of its items, used: the sum of the processor
 -- time and the largest peak of memory.

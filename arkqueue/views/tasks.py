@@ -174,6 +174,22 @@ class TaskDetail(TaskView):
     expected: Expected | None
 
 
+@dataclass(frozen=True, slots=True)
+class Around:
+    """Some attempts of a task that may have thousands, as it is polled for weeks. ``count``: the number
+    of all. ``newest``: the id of the newest one, ``chosen`` of the one that was asked for, or else of
+    the newest one; None: there is none. ``shown``: the ids of those to list, the oldest first.
+    ``earlier`` and ``later``: the numbers of attempts before and behind these; None: there are none.
+    """
+
+    count: int
+    newest: AttemptId | None
+    chosen: AttemptId | None
+    shown: Sequence[AttemptId]
+    earlier: int | None
+    later: int | None
+
+
 @dataclass(slots=True)  # not frozen, as TaskView
 class CellView:
     """The tasks of a run that have one name: one, or one for each item of a list. ``task``: the one
@@ -295,8 +311,8 @@ def rows_of(session: Session, tasks: Sequence[int]) -> list[Any]:
     return session.rows("show_tasks", tasks=list(tasks), silence=SILENCE)
 
 
-def task(session: Session, task: TaskId) -> TaskDetail:
-    """One task with its attempts and audit log entries."""
+def task(session: Session, task: TaskId, only: Sequence[AttemptId] | None = None) -> TaskDetail:
+    """One task with its attempts and audit log entries. ``only``: these attempts; None: all."""
     rows = rows_of(session, [task])
     if not rows:
         raise NotFound(f"task {task}", "does not exist")
@@ -313,7 +329,7 @@ def task(session: Session, task: TaskId) -> TaskDetail:
         deadline_at=row.deadline_at,
         retry_count=row.retries,
         definition=definition[0].body if definition and isinstance(definition[0].body, dict) else None,
-        history=attempts(session, task),
+        history=attempts(session, task, only),
         deeds=deeds(session, tasks=[task])[-MOST_DEEDS:],
         expected=expected_of(session, [task]).get(task) if view.state not in SETTLED else None,
     )
@@ -327,9 +343,25 @@ def tasks_by_id(session: Session, ids: Sequence[int]) -> list[TaskView]:
     return _views(session, rows, {row.run_id: row for row in rows}, names_of(rows))
 
 
-def attempts(session: Session, task: TaskId) -> list[AttemptView]:
-    """The attempts of a task, the oldest first."""
-    return [_attempt(row) for row in session.rows("show_attempts", tasks=[task], attempts=None)]
+def attempts(session: Session, task: TaskId, only: Sequence[AttemptId] | None = None) -> list[AttemptView]:
+    """The attempts of a task, the oldest first. ``only``: these; None: all."""
+    asked = {"tasks": [task], "attempts": None} if only is None else {"tasks": None, "attempts": list(only)}
+    return [_attempt(row) for row in session.rows("show_attempts", **asked)]
+
+
+def attempts_around(session: Session, task: TaskId, number: int | None, most: int) -> Around:
+    """The newest attempts of a task, or those around the one with this number."""
+    rows = session.rows("attempts_around", task=task, number=number, most=most)
+    shown = [at for at, row in enumerate(rows) if row.is_shown]
+    behind = rows[shown[-1] + 1 :][: most // 2] if rows else []
+    return Around(
+        count=rows[-1].count if rows else 0,
+        newest=AttemptId(rows[-1].id) if rows else None,
+        chosen=next((AttemptId(row.id) for row in rows if row.is_chosen), None),
+        shown=[AttemptId(rows[at].id) for at in shown],
+        earlier=rows[0].number if rows and not rows[0].is_shown else None,
+        later=behind[-1].number if behind else None,
+    )
 
 
 def attempt(session: Session, attempt: AttemptId) -> AttemptView:

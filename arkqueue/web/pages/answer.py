@@ -164,7 +164,7 @@ def sign_in_first(request: Request, back: str = "") -> Response:
     """Lead a browser to the sign-in, and from there to ``back``, or, if that is empty, to the
     requested page.
     """
-    if _wants_json(request):
+    if wants_json(request):
         refused = problems.Refused(401, "the request", "carries no token", "Send it as: Authorization: Bearer TOKEN")
         return problems.of_error(refused)
     target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
@@ -173,7 +173,7 @@ def sign_in_first(request: Request, back: str = "") -> Response:
 
 def answer(request: Request, visitor: Visitor | None, shown: Shown, status: int = 200) -> Response:
     """A page, or its JSON if the request asks for that."""
-    if _wants_json(request):
+    if wants_json(request):
         plain = {name: value for name, value in shown.names.items() if not name.startswith("_")}
         document = to_jsonable_python(plain)
         if visitor is not None and visitor.is_anybody:
@@ -248,7 +248,7 @@ def refused_page(
     the input of the person.
     """
     as_problem = problems.of_error(error)
-    if _wants_json(request):
+    if wants_json(request):
         return as_problem
     near = _nearby(request, visitor) if isinstance(error, NotFound | Invalid) else None
     if as_problem.status_code >= 500:
@@ -294,7 +294,8 @@ def _is_from_browser(request: Request) -> bool:
     return "text/html" in request.headers.get("accept", "")
 
 
-def _wants_json(request: Request) -> bool:
+def wants_json(request: Request) -> bool:
+    """Whether a request asks for the JSON of a page."""
     asked = request.query_params.get("format")
     return asked == "json" or (asked is None and request.headers.get("accept", "").startswith("application/json"))
 

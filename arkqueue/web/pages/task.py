@@ -12,7 +12,7 @@ from typing import Any, Final
 from starlette.requests import Request
 
 from arkqueue.db.session import Session
-from arkqueue.model import AttemptKind, BranchId, Checkout, End, TaskId, TaskKind
+from arkqueue.model import AttemptId, AttemptKind, BranchId, Checkout, End, TaskId, TaskKind
 from arkqueue.names import EVERY_TASK, task_in_run
 from arkqueue.states import EX_TEMPFAIL, State
 from arkqueue.text import visible
@@ -23,7 +23,7 @@ from arkqueue.views.inputs import Inputs, inputs_of, scratch_of
 from arkqueue.views.outdated import gone
 from arkqueue.views.remedies import need_settings, remedies
 from arkqueue.views.tasks import AttemptView, TaskDetail
-from arkqueue.web.pages.answer import Shown, asked
+from arkqueue.web.pages.answer import Shown, asked, wants_json
 from arkqueue.web.pages.approving import NEEDS_APPROVAL, refusals_for
 from arkqueue.web.pages.definition import frozen_text
 from arkqueue.web.pages.helping import Button, buttons_of, nearest
@@ -65,11 +65,12 @@ report.
 def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
     """One task. ``?attempt=``: the attempt whose log is shown; `Wanted` says which part of it."""
     caller = visitor.caller
-    view = tasks.task(caller.session, caller.task(id))
     number = asked(request, "attempt")
-    attempt = next(
-        (one for one in view.history if str(one.number) == number), view.history[-1] if view.history else None
-    )
+    chosen = int(number) if number.isdecimal() and len(number) < 10 else None
+    made = tasks.attempts_around(caller.session, caller.task(id), chosen, MOST_ATTEMPTS)
+    # The JSON of the page has all attempts.
+    view = tasks.task(caller.session, id, None if wants_json(request) else made.shown)
+    attempt = next((one for one in view.history if one.id == made.chosen), None)
     wanted = wanted_of(request)
     explanation = explain(caller.session, id, brief=visitor.is_anybody, seen=caller.archives())
     buttons, wider = nearest(buttons_of(explanation.commands, view.full_name))
@@ -111,7 +112,8 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
             else NO_INPUTS,
             "scratch": scratch_of(caller.session, id),
             "attempt": attempt,
-            **_attempts_shown(view, attempt),
+            "_attempts": outcomes_of(view, view.history, made.newest),
+            "_made": made,
             "log": log_of(caller.session, request.app.state.searches, attempt, wanted) if attempt else None,
             "wanted": wanted,
             "remedies": buttons,
@@ -121,14 +123,7 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
             "hinders": HINDERS,
             "is_again": not over and view.kind is TaskKind.ORDINARY and not view.gate and view.state is State.COMPLETED,
             "again_of": of_run + task_in_run(EVERY_TASK, view.item) if view.item else of_run,
-            "removable": [
-                what
-                for what, is_there in (
-                    ("log", any(one.log_bytes and not one.log_removed for one in view.history if one.ended_at)),
-                    ("outputs", any(one.outputs and not one.outputs_removed for one in view.history if one.ended_at)),
-                )
-                if is_there
-            ],
+            "removable": _removable(caller.session, id),
             "_facts": facts(view, attempt),
             "_definition": visible(frozen_text(view.definition)) if view.definition else "",
         },
@@ -146,28 +141,22 @@ def _due(session: Session, row: Any, view: TaskDetail) -> datetime | None:
     return due if due is not None and due < datetime.now(UTC) else None
 
 
-def _attempts_shown(view: TaskDetail, attempt: AttemptView | None) -> dict[str, object]:
-    """The newest attempts of a task, or those around an earlier one whose log is shown, and the numbers
-    of the attempts before and after them. A task that is polled for weeks has thousands.
-    """
-    history = view.history
-    at = next((place for place, one in enumerate(history) if attempt and one.id == attempt.id), 0)
-    first = min(max(at - MOST_ATTEMPTS // 2, 0), max(len(history) - MOST_ATTEMPTS, 0))
-    last = first + MOST_ATTEMPTS
-    return {
-        "_attempts": outcomes_of(view, history[first:last]),
-        "_earlier": history[max(first - MOST_ATTEMPTS // 2, 0)].number if first else None,
-        "_later": history[min(last + MOST_ATTEMPTS // 2, len(history)) - 1].number if last < len(history) else None,
-    }
+def _removable(session: Session, id: TaskId) -> list[str]:
+    """The data of a task's attempts that can be removed: its log and its outputs."""
+    (row,) = session.rows("removable_of_task", task=id)
+    return [what for what, is_there in (("log", row.log), ("outputs", row.outputs)) if is_there]
 
 
-def outcomes_of(view: TaskDetail, attempts: Sequence[AttemptView]) -> list[tuple[AttemptView, State, str]]:
+def outcomes_of(
+    view: TaskDetail, attempts: Sequence[AttemptView], newest: AttemptId | None
+) -> list[tuple[AttemptView, State, str]]:
     """Some attempts of a task, the newest first, each with the state as which it is drawn, and its
     outcome in a few words. An attempt that was stopped, or is tried again later, has not failed.
+    ``newest``: the task's newest attempt.
     """
     found = []
     for one in reversed(attempts):
-        is_exit, is_last = one.end == End.EXITED, one is view.history[-1]
+        is_exit, is_last = one.end == End.EXITED, one.id == newest
         is_later = one.end in _LATER or (is_exit and one.exit_code == EX_TEMPFAIL)
         if one.ended_at is None:
             state = State.RUNNING

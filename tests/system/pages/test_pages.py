@@ -1062,6 +1062,7 @@ def test_a_fault_is_shown_with_the_lines_of_its_file(
 
     with monkeypatch.context() as patch:
         patch.setattr(changed, "answer_within", hang)
+        # The calls that hang keep their places, which other tests of the process need.
         patch.setattr(changed, "_places", threading.BoundedSemaphore(changed.MOST_AT_ONCE))
         assert shown() == []
         assert len(asked) == 1, "a repository that hangs is waited for once"

@@ -14,6 +14,7 @@ from arkqueue.queue import claim, pauses, scratch
 from arkqueue.views.reasons import Reason, Why
 from arkqueue.web.pages.answer import coded, told
 from tests.builders import HOST, PROCESS, AnArchive, an_archive
+from tests.counting import counted_rows
 from tests.system.pages.conftest import HOSTILE, confirm, first, form_of, press, said
 
 
@@ -327,6 +328,13 @@ def test_of_thousands_of_attempts_a_page_lists_some(operator: httpx.Client, arch
         links = links if min(some) > 1 else []
     assert seen == {*range(1, 2001)}
     assert listed("?attempt=1")[1] == [45], "only later ones"
+    for address, most in (("/papers@2/a", 2 * 30 + 1), ("/papers@2/a?attempt=1000", 2 * 30 + 1)):
+        with counted_rows() as counts:
+            assert said(operator.get(address)).count("poll, exit 75") == 30
+        assert max(counts) <= most, "the page reads what it shows"
+    document = operator.get("/papers@2/a?attempt=7&format=json").json()
+    assert [one["number"] for one in document["task"]["history"]] == [*range(1, 2001)]
+    assert (document["attempt"]["number"], document["task"]["attempts"]) == (7, 2000)
 
 
 def test_a_task_that_ran_out_of_time_says_so_everywhere(operator: httpx.Client, archive: AnArchive) -> None:
