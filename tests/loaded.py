@@ -13,7 +13,6 @@ the process that controls the run.
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import select
 import signal
@@ -171,32 +170,61 @@ def begin(*arguments: str, environment: Mapping[str, str], stdout: int | None = 
 
 
 _CALLER = """#!{python} -IS
-import json, os, socket, sys
+# These modules are built in. Others would take this program twice as long.
+import _socket, posix, sys
 request = {{
-    "program": "import arkqueue.cli; arkqueue.cli.main()",
-    "arguments": ["arkqueue", *sys.argv[1:]],
-    "environment": dict(os.environ),
-    "folder": os.getcwd(),
+    "program": {program!r},
+    "arguments": sys.argv,
+    "environment": dict(posix.environ),
+    "folder": posix.getcwd(),
+    "ends_with_caller": True,
 }}
-with open({log!r}, "a") as log:
-    log.write("started\\n")
-loader = socket.socket(socket.AF_UNIX)
+if log := {log!r}:
+    with open(log, "a") as file:
+        file.write("started\\n")
+loader = _socket.socket(_socket.AF_UNIX)
 loader.connect({address!r})
-data = json.dumps(request).encode() + b"\\n"
-sent = socket.send_fds(loader, [data], [0, 1, 2])
-loader.sendall(data[sent:])
-with loader.makefile("rb") as said:
-    said.readline()
-    sys.exit(int(said.readline()))
+data = repr(request).encode() + b"\\n"
+files = b"".join(number.to_bytes(4, sys.byteorder) for number in range(3))
+sent = loader.sendmsg([data], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, files)])
+while sent < len(data):
+    sent += loader.send(data[sent:])
+said = b""
+while said.count(b"\\n") < 2:
+    said += (more := loader.recv(100))
+    if not more:
+        sys.exit("the loader of the tests is gone")
+sys.exit(int(said.split()[1]))
+"""
+ARKQUEUE = "import arkqueue.cli; arkqueue.cli.main()"
+SCRIPT = """
+import runpy, sys
+sys.dont_write_bytecode = True
+sys.argv[:] = sys.argv[2:]
+sys.path.insert(0, sys.argv[0].rpartition("/")[0])
+runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-def write_program(path: Path, log: Path) -> None:
+def write_program(path: Path, log: Path | None = None) -> None:
     """Writes an executable that behaves like ``arkqueue``, for a caller that starts a program by
     path. The executable notes each start in ``log``.
     """
+    _write(path, ARKQUEUE, log)
+
+
+def write_python(path: Path) -> None:
+    """Writes an executable that behaves like ``python -B SCRIPT``, and has the modules imported that
+    arkqueue uses.
+    """
+    _write(path, SCRIPT)
+
+
+def _write(path: Path, program: str, log: Path | None = None) -> None:
     _loader()
-    path.write_text(_CALLER.format(python=sys.executable, log=str(log), address=_address))
+    path.write_text(
+        _CALLER.format(python=sys.executable, program=program, log=str(log) if log else "", address=_address)
+    )
     path.chmod(0o755)
 
 
@@ -228,7 +256,7 @@ def _fork(
     }
     _loader()
     loader = _connected()
-    data = json.dumps(request).encode() + b"\n"
+    data = repr(request).encode() + b"\n"
     sent = socket.send_fds(loader, [data], list(files))
     loader.sendall(data[sent:])
     return kind(loader)

@@ -4,13 +4,15 @@
 PID is the process that controls the test run. The loader ends with that process, and removes the
 folder of its socket.
 
-A request is one line of JSON with three file descriptors: the standard input, output and error of
-the new program. The answer has two lines: the program's process id, and later its exit code. The
-connection stays open until the program has ended.
+A request is the ``repr`` of a dictionary on one line, with three file descriptors: the standard
+input, output and error of the new program. The answer has two lines: the program's process id, and later its exit code. The
+connection stays open until the program has ended. A request with ``ends_with_caller`` kills the
+program when the caller closes the connection earlier.
 """
 
 from __future__ import annotations
 
+import ast
 import atexit
 import encodings.ascii
 import encodings.idna
@@ -18,13 +20,14 @@ import encodings.utf_8_sig  # noqa: F401  # an account without rights finds no f
 import gc
 import importlib
 import io
-import json
 import os
 import pkgutil
 import select
 import shutil
+import signal
 import socket
 import sys
+import tempfile
 import threading
 import traceback
 from contextlib import suppress
@@ -99,6 +102,8 @@ def _serve(listener: socket.socket, controller: int) -> str:
     """For each running program, by its process descriptor: its process id, and the connection of
     its caller.
     """
+    callers: dict[int, int] = {}
+    """The process id of each program that ends with its caller, by the descriptor of its connection."""
     while True:
         ready = dict(poll.poll())
         if controller in ready:
@@ -107,10 +112,18 @@ def _serve(listener: socket.socket, controller: int) -> str:
             program, connection = forked.pop(ended)
             poll.unregister(ended)
             os.close(ended)
+            if callers.pop(connection.fileno(), None) is not None:
+                poll.unregister(connection)
             _, status = os.waitpid(program, 0)
             # the caller may be gone
             with connection, suppress(BrokenPipeError, ConnectionResetError):
                 connection.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
+        for gone in ready.keys() & callers.keys():
+            poll.unregister(gone)
+            program = callers.pop(gone)
+            os.kill(program, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it had no group of its own yet
+                os.killpg(program, signal.SIGKILL)
         if listener.fileno() not in ready:
             continue
         connection, _ = listener.accept()
@@ -133,6 +146,9 @@ def _serve(listener: socket.socket, controller: int) -> str:
         ends = os.pidfd_open(program)
         poll.register(ends, select.POLLIN)
         forked[ends] = program, connection
+        if request.get("ends_with_caller"):
+            poll.register(connection, select.POLLRDHUP)
+            callers[connection.fileno()] = program
 
 
 def _received(connection: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
@@ -140,7 +156,7 @@ def _received(connection: socket.socket) -> tuple[dict[str, Any] | None, list[in
     while data and not data.endswith(b"\n"):
         more = connection.recv(MOST)
         data = data + more if more else b""
-    return (json.loads(data) if data else None), list(descriptors)
+    return (ast.literal_eval(data.decode()) if data else None), list(descriptors)
 
 
 def _become(request: dict[str, Any], descriptors: list[int]) -> str:
@@ -158,7 +174,8 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> str:
         for number, errors in ((1, "strict"), (2, "backslashreplace"))
     )
     os.environ.clear()
-    os.environ.update(request["environment"])
+    os.environ.update({os.fsdecode(name): os.fsdecode(value) for name, value in request["environment"].items()})
+    tempfile.tempdir = None
     home = os.environ.get("HOME", "/")  # libgit2 read HOME when it was imported
     pygit2.settings.homedir = home
     pygit2.settings.search_path[ConfigLevel.GLOBAL] = home

@@ -176,8 +176,12 @@ def write_settings(
 def change_working_storage(path: Path, **changes: Any) -> None:
     """Set how full the working storage may be, as an administrator would."""
     settings = json.loads(path.read_text("utf-8"))
-    settings["working_storage"] |= changes
-    _write_private(path, json.dumps(settings, indent=1))
+    change_settings(path, working_storage=settings["working_storage"] | changes)
+
+
+def change_settings(path: Path, **changes: Any) -> None:
+    """Set other settings of the ingest host."""
+    _write_private(path, json.dumps(json.loads(path.read_text("utf-8")) | changes, indent=1))
 
 
 def _write_private(path: Path, text: str) -> None:

@@ -8,6 +8,7 @@ import email
 import hashlib
 import importlib
 import json
+import shlex
 import sys
 import uuid
 from collections.abc import Iterator, Mapping
@@ -22,6 +23,7 @@ import pytest
 from ingest import host
 
 from arkqueue.db.embedded.server import Embedded
+from tests.loaded import write_program, write_python
 from tests.postgres import a_database
 from tests.program import run_cli
 from tests.repositories import a_subversion_repository
@@ -212,20 +214,26 @@ def a_collection(
     services: host.Services,
     folder: Path,
     profiles: Mapping[str, Mapping[str, Any]] | None = None,
+    *,
+    is_alone: bool = False,
     **working_storage: Any,
 ) -> Ingest:
     """Registers the archive of a collection, and sets up the ingest host for it. ``profiles``:
-    fields that differ from the example's.
+    fields that differ from the example's. ``is_alone``: the programs start as in the example.
+    Otherwise they start with their modules imported, which takes each a quarter of the CPU time.
     """
     name = f"demo-{uuid.uuid4().hex[:8]}"
     settings = folder / f"{name}.json"
     files = host.collection_files(settings, profiles)
     # A shorter delay saves half a minute of waiting for the same retries.
     files = {path: text.replace("delay: 2s", "delay: 0.2s") for path, text in files.items()}
-    _register(arkqueue, folder, name, files)
+    _register(arkqueue, folder, name, files if is_alone else _loaded(folder, files))
     token = arkqueue("token", "create", "--scope", "operate", "--archive", name).out.strip()
     storage = {"threshold": 100, "threshold_unestimated": 100, "retry_after": 1} | working_storage
     host.write_settings(settings, services, arkqueue.home(), token, **storage)
+    if not is_alone:
+        write_program(folder / "arkqueue")
+        host.change_settings(settings, arkqueue=[str(folder / "arkqueue")])
     return Ingest(arkqueue, services, folder, name, settings)
 
 
@@ -235,11 +243,20 @@ def an_access_queue(arkqueue: Installation, services: host.Services, folder: Pat
     """
     name = f"access-{uuid.uuid4().hex[:8]}"
     settings = folder / f"{name}.json"
-    _register(arkqueue, folder, name, host.access_files(settings))
+    _register(arkqueue, folder, name, _loaded(folder, host.access_files(settings)))
     token = arkqueue("token", "create", "--scope", "read", "--archive", name).out.strip()
     host.write_settings(settings, services, arkqueue.home(), token, large=large)
     arkqueue("lock", "set", f"{name}/accessSmall", "4")
     return Ingest(arkqueue, services, folder, name, settings)
+
+
+def _loaded(folder: Path, files: dict[str, str]) -> dict[str, str]:
+    """The files of an archive, whose launcher starts programs with their modules imported."""
+    python = folder / "python"
+    write_python(python)
+    launcher = "ingest" if "ingest" in files else "access"
+    assert sys.executable in files[launcher]
+    return files | {launcher: files[launcher].replace(shlex.quote(sys.executable), shlex.quote(str(python)))}
 
 
 def _register(arkqueue: Installation, folder: Path, name: str, files: Mapping[str, str]) -> None:

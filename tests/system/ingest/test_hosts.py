@@ -32,7 +32,7 @@ def ingest(postgres: Embedded, template: str, tmp_path: Path) -> Iterator[Ingest
             arkqueue.start("web")
             arkqueue.start("manager")
             with host.services(tmp_path / "services", own) as services:
-                yield a_collection(arkqueue, services, tmp_path)
+                yield a_collection(arkqueue, services, tmp_path, is_alone=True)
         finally:
             arkqueue.close()
 
