@@ -12,7 +12,7 @@ import shlex
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
@@ -675,7 +675,10 @@ def _choreography(session: Session, row: Any) -> str:
     return f"{row.host} sends it SIGTERM, and SIGKILL after its grace of {grace:g} s"
 
 
-def deferred(row: Any, subject: str) -> Reason:
+def deferred(row: Any, subject: str, *, brief: bool = False) -> Reason:
+    """Why a task is deferred, and until when. ``brief``: True to leave out the date of a moment that
+    is near.
+    """
     if row.end == End.EXITED and row.exit_code == EX_TEMPFAIL:
         why = f"asked to be {'polled' if row.polls else 'run'} again later (exit code 75)"
     else:
@@ -683,7 +686,7 @@ def deferred(row: Any, subject: str) -> Reason:
         why = f"{did} ({how_it_ended(row).removesuffix('.')})"
     # Polls are attempts, too. Only the first poll follows an attempt of the command.
     following = "poll" if row.polls else "attempt"
-    text = f"{subject} is deferred: attempt {row.attempts} {why}. The next {following} is due at {moment(row.due_at)}."
+    text = f"{subject} is deferred: attempt {row.attempts} {why}. The next {following} {_due(row.due_at, brief=brief)}."
     if row.deadline_at is not None:
         text += f" Its deadline is {moment(row.deadline_at)}: if it is still deferred then, it fails."
     elif row.kind == TaskKind.REPORT:
@@ -691,6 +694,15 @@ def deferred(row: Any, subject: str) -> Reason:
     name = task_name(row)
     commands = [f"arkqueue logs {name}", f"arkqueue {'refresh' if row.polls else 'retry'} {name}"]
     return Reason(kind=Why.DEFERRED, text=text, tasks=[name], commands=commands)
+
+
+def _due(at: datetime, *, brief: bool) -> str:
+    """The end of a sentence that says when something is due. Nothing that is due starts while its
+    archive is paused, and after that it may wait for a slot.
+    """
+    is_near = brief and abs(datetime.now(UTC) - at) < timedelta(days=1)
+    when = f"{at.astimezone(UTC):%H:%M} UTC" if is_near else moment(at)
+    return f"is due at {when}" if at > datetime.now(UTC) else f"has been due since {when}"
 
 
 def held(row: Any, subject: str, late: str = "") -> Held:

@@ -35,6 +35,8 @@ MOST_CAUSES = 3
 """The most causes that are shown for an archive."""
 ORDER = ("task", "locks", "ready", "gate", "through", "deferred", "held")
 """The causes, in the order in which they are shown."""
+_CAUSES = {State.READY: "ready", State.DEFERRED: "deferred"}
+"""The causes of tasks in some states; a waiting one may wait for its locks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +81,9 @@ def alone(session: Session, tasks: Sequence[int], seen: Sequence[ArchiveId] | No
     has not signed in gets no command.
     """
     found, rows = {}, rows_of(session, list(tasks)) if tasks else []
-    around = Around(session, [row.id for row in rows], seen)
+    around = Around(session, [row.id for row in rows if row.state != State.DEFERRED], seen)
     for row in rows:
-        cause, subject = "ready" if row.state == State.READY else "locks", _label(row)
+        cause, subject = _CAUSES.get(row.state, "locks"), _label(row)
         for reason in _alone(session, cause, row, around):
             is_told = reason.kind is Why.LOCK_PAUSED and not isinstance(session, PublicSession)
             remedy = f"; to resume it: {reason.commands[0]}" if is_told else ""
@@ -91,14 +93,16 @@ def alone(session: Session, tasks: Sequence[int], seen: Sequence[ArchiveId] | No
 
 def tell_why_alone(session: Session, tasks: Iterable[TaskView], seen: Sequence[ArchiveId] | None = ()) -> None:
     """Store in ``why`` of the first tasks that wait for no other task why each has not started, in
-    the words of ``explain``. ``seen``: as in `Around`.
+    the words of ``explain``; deferred tasks come last. ``seen``: as in `Around`.
     """
     by_id = {
-        task.id: task for task in tasks if task.state is State.READY or (task.state is State.WAITING and not task.why)
+        task.id: task
+        for task in sorted(tasks, key=lambda task: task.state is State.DEFERRED)
+        if task.state in _CAUSES or (task.state is State.WAITING and not task.why)
     }
     for id, text in alone(session, [*by_id][:MOST_ALONE], seen).items():
-        words = text.removeprefix("is ready").removeprefix(",").removeprefix("waits ").strip()
-        by_id[id].why = words.removeprefix("but ").removeprefix("and ")
+        words = text.removeprefix("is ready").removeprefix(",").removeprefix("is deferred: ").removeprefix("waits ")
+        by_id[id].why = words.strip().removeprefix("but ").removeprefix("and ")
 
 
 def _gates(session: Session, gates: Sequence[int]) -> list[Any]:
@@ -147,7 +151,7 @@ def _alone(session: Session, cause: str, row: Any, around: Around) -> list[Reaso
         reason = reasons.ready(session, row, subject, around, brief=True)
         return [] if reason.kind is Why.ABOUT_TO_START else [reason]
     if cause == "deferred" and row.state == State.DEFERRED:
-        return [reasons.deferred(row, subject)]
+        return [reasons.deferred(row, subject, brief=True)]
     if cause == "held" and row.state == State.HELD:
         return [reasons.held(row, subject)]
     return []

@@ -358,7 +358,7 @@ def _asked(every: Sequence[TaskView]) -> list[int]:
     places: dict[str, int] = defaultdict(int)
     found: list[tuple[int, int, int]] = []
     for task in every:
-        if task.state is State.READY or (task.state is State.WAITING and not task.why):
+        if task.state in (State.READY, State.DEFERRED) or (task.state is State.WAITING and not task.why):
             found.append((places[task.name], len(found), task.id))
             places[task.name] += 1
     return [id for _, _, id in sorted(found)[:MOST_ASKED]]
@@ -439,8 +439,10 @@ def says_of(task: TaskView, known: _Known) -> str:
             where = f" on {task.host}" if task.host else ""
             words = f"runs{where} for {took(task.started_at)}" if task.started_at else f"is being prepared{where}"
             words += _usually(task.started_at, usual) if usual and task.started_at else ""
-        case State.WAITING | State.READY if task.id in known.alone:
+        case State.WAITING | State.READY | State.DEFERRED if task.id in known.alone:
             words = known.alone[task.id]
+        case State.DEFERRED:
+            words = f"is deferred: {task.why}" if task.why else "is deferred"
         case State.WAITING:
             words = _wait(task, known)
         case State.COMPLETED:

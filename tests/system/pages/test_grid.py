@@ -102,6 +102,18 @@ def test_a_cell_says_why_its_task_waits_that_waits_for_no_other(operator: httpx.
         assert found[f"papers@3/{of}"]["says"].removeprefix("papers@3/").removesuffix(".") in overview
 
 
+def test_a_cell_says_until_when_its_task_is_deferred(operator: httpx.Client, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"pdf": "retries: {max: 1, delay: 5m}", "items": "foreach: [x]", "index": ""})
+    archive.end("pdf@2", 1)
+    archive.end("items/x@2", 75)
+    found = cells(operator)
+    words = r"deferred: attempt 1 failed \(exit code 1\)\. The next attempt is due at \d\d:\d\d UTC"
+    assert re.fullmatch(rf"papers@2/pdf is {words}\.", found["papers@2/pdf"]["says"])
+    assert re.search(rf">{words}<", operator.get("/papers@2").text)
+    assert "papers@2/items/x is deferred: attempt 1 asked to be run again" in found["papers@2/items/x"]["says"]
+
+
 def test_a_retry_of_a_list_that_is_forced_concerns_that_list_alone(operator: httpx.Client, session: Session) -> None:
     archive = an_archive(session)
     for _ in range(2):
