@@ -1430,19 +1430,20 @@ where t.state in ('failed', 'rejected') and not t.waived
 select t.id {part unhandled_here} and t.id = any(%(tasks)s);
 
 -- name: unhandled_in_runs
--- The names of the tasks with unhandled failures of some runs.
-select distinct t.run_id, t.name {part unhandled_here} and t.run_id = any(%(runs)s);
+-- The names of the tasks with unhandled failures of some runs, and the first failure of each: one that
+-- can be retried before one that was rejected.
+select t.run_id, t.name, (min(array[(t.state <> 'failed')::int, t.id]))[2] as id {part unhandled_here} and t.run_id = any(%(runs)s) group by t.run_id, t.name;
 
 -- name: unhandled_of_branch
 -- The unhandled failures of a branch by run and name, the newest first: the newest %(most)s ones, and
--- those of some runs of a page. Each has the first task of its name and the number of its items. If
--- the branch has any, there is at least one row.
+-- those of some runs of a page. Each has the first task of its name, one that can be retried before
+-- one that was rejected, and the number of its items. If the branch has any, there is at least one row.
 --
 -- `total`: the number of all unhandled failures of the branch. `is_earlier`: true if a run before
 -- `first`, the first run of the page, has any. `later`: of the runs after its `last` one that have
 -- any, the nearest ones, at most %(width)s and one more.
 with u as materialized (
-    select run_id, name, min(id) as id, count(*)::int as items from {part unhandled} where branch_id = %(branch)s group by run_id, name)
+    select run_id, name, (min(array[(state <> 'failed')::int, id]))[2] as id, count(*)::int as items from {part unhandled} where branch_id = %(branch)s group by run_id, name)
 select run_id, name, id, items, (select sum(items)::int from u) as total,
        exists (select from u where run_id < %(first)s::bigint) as is_earlier,
        array(select distinct run_id from u where run_id > %(last)s::bigint order by run_id limit %(width)s + 1) as later

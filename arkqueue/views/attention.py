@@ -71,14 +71,14 @@ class Unhandled:
     """The unhandled failures of a branch: failed and rejected tasks. Left out are tasks that a person
     waived, or noted after they failed, that a later revision has completed, and those of backfills.
 
-    ``newest``: the newest ones. ``count``: the number of all. ``cells``: those of the runs of a page,
-    as the id of the run and the task's name. ``is_earlier``: True if runs before the page have any.
+    ``newest``: the newest ones. ``count``: the number of all. ``cells``: those of the runs of a page: the
+    id of the first one by the id of the run and the task's name. ``is_earlier``: True if runs before the page have any.
     ``later``: the nearest runs after the page that have any, the nearest first.
     """
 
     newest: list[Failure]
     count: int
-    cells: set[tuple[int, str]]
+    cells: dict[tuple[int, str], int]
     is_earlier: bool
     later: Sequence[int]
 
@@ -93,10 +93,10 @@ def unhandled_failures(
     page: dict[str, Any] = {"runs": [*shown], "first": min(shown, default=None), "last": max(shown, default=None)}
     rows = session.rows("unhandled_of_branch", archives=[archive], branch=branch, most=most, width=width, **page)
     if not rows:
-        return Unhandled([], 0, set(), is_earlier=False, later=[])
+        return Unhandled([], 0, {}, is_earlier=False, later=[])
     items = {row.id: row.items for row in rows[:most]}
     newest = [Failure(task, items[task.id]) for task in tasks_by_id(session, list(items))]
-    cells = {(row.run_id, row.name) for row in rows if row.run_id in shown}
+    cells = {(row.run_id, row.name): row.id for row in rows if row.run_id in shown}
     return Unhandled(newest, rows[0].total, cells, rows[0].is_earlier, rows[0].later)
 
 
@@ -108,10 +108,12 @@ def unhandled_among(session: Session, tasks: Iterable[TaskView]) -> set[int]:
     return {row.id for row in session.rows("unhandled_among", tasks=bad)} if bad else set()
 
 
-def unhandled_in(session: Session, runs: Collection[int]) -> set[tuple[int, str]]:
-    """Like `unhandled_among`, for some runs: the id of the run, and the name of the task."""
+def unhandled_in(session: Session, runs: Collection[int]) -> dict[tuple[int, str], int]:
+    """Like `unhandled_among`, for some runs: the id of the first one by the id of the run and the
+    name of the task.
+    """
     rows = session.rows("unhandled_in_runs", runs=list(runs)) if runs else []
-    return {(row.run_id, row.name) for row in rows}
+    return {(row.run_id, row.name): row.id for row in rows}
 
 
 @dataclass(frozen=True, slots=True)

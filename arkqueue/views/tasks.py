@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 from arkqueue.db.session import Session
@@ -235,13 +236,20 @@ class Cells:
 
 
 def cells_of(
-    session: Session, runs: Sequence[Run], most: int | None = None, chosen: Collection[str] = (), width: int = 1
+    session: Session,
+    runs: Sequence[Run],
+    most: int | None = None,
+    chosen: Collection[str] = (),
+    width: int = 1,
+    unhandled: Mapping[tuple[int, str], int] = MappingProxyType({}),
 ) -> Cells:
     """The ordinary tasks of runs, the newest run first. A list is one cell, and one of its items is
     read, however long it is.
 
     ``most``: the most cells; one run is always read. ``chosen``: only tasks with these names.
     ``width``: the approximate number of cells of a run, so that few runs are read for nothing.
+    ``unhandled``: the first unhandled failure of a run and name, by its id: it stands for its list, if
+    it is still a failure.
     """
     runs = sorted(runs, key=lambda run: run.id, reverse=True)
     step = len(runs) if most is None else most // max(width, 1) + 1
@@ -262,12 +270,21 @@ def cells_of(
             kept.append(run)
             some |= {row.id: row for row in of_runs[run.id]}
     found: dict[int, list[CellView]] = {run.id: [] for run in kept}
-    asked = {"runs": list(found), "item": None, "tasks": list(some)}
+    firsts = {
+        row.id: unhandled[of] for row in some.values() if row.bad > 1 and (of := (row.run_id, row.name)) in unhandled
+    }
+    asked = {"runs": list(found), "item": None, "tasks": list({*some, *firsts.values()})}
     rows, edges = session.rows_of(("list_tasks", asked), ("edges_into", asked)) if some else ([], [])
     views, behind = _views_and_behind(session, rows, {run.id: run for run in kept}, names_within(rows, kept), edges)
+    by_id = {view.id: view for view in views}
     for view in views:
-        row = some[view.id]
-        found[view.run_id].append(CellView(view, row.items, row.completed, row.bad, row.waived))
+        if row := some.get(view.id):
+            first = by_id.get(firsts.get(view.id, view.id))
+            shown = first if first is not None and urgency(first)[0] == 0 else view
+            found[view.run_id].append(CellView(shown, row.items, row.completed, row.bad, row.waived))
+    if firsts:
+        targets = {cell.task.id for cells in found.values() for cell in cells}
+        edges = [edge for edge in edges if edge.target in targets]
     return Cells(found, list(names), edges, behind)
 
 

@@ -187,19 +187,19 @@ def grid_of(
     definition: Sequence[Defined],
     *,
     is_newest: bool,
-    needs: Set[tuple[int, str]],
+    needs: Mapping[tuple[int, str], int],
     chosen: Sequence[str] = (),
     all_names: bool = False,
     seen: Sequence[ArchiveId] | None = (),
 ) -> Grid:
-    """The grid of some runs. ``definition``: the newest one of their branch. ``is_newest``: they are the newest of their branch. ``needs``: the ids of runs and the names of their tasks with failures
-    that nobody has handled. ``chosen``: the names of its columns. ``all_names``: True to show also the columns that are gone, if none is
+    """The grid of some runs. ``definition``: the newest one of their branch. ``is_newest``: they are the newest of their branch. ``needs``: the first failure that nobody has handled, by the id of
+    its run and its name. ``chosen``: the names of its columns. ``all_names``: True to show also the columns that are gone, if none is
     chosen. ``seen``: as in `Around`.
     """
     defined = {task.name: task for task in definition}
-    found = cells_of(session, shown, MOST_CELLS, [*chosen], len(chosen or defined))
+    found = cells_of(session, shown, MOST_CELLS, [*chosen], len(chosen or defined), needs)
     if chosen and not any(found.runs.values()) and not any(name in defined for name in chosen):
-        found, chosen = cells_of(session, shown, MOST_CELLS, width=len(defined)), ()
+        found, chosen = cells_of(session, shown, MOST_CELLS, width=len(defined), unhandled=needs), ()
     shown = [run for run in shown if run.id in found.runs]
     known = _known(session, branch, found, seen)
     names = list(dict.fromkeys([*defined, *found.names]))

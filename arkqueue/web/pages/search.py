@@ -112,12 +112,14 @@ def mine(visitor: Visitor, request: Request) -> Shown:
 
 def _hits(caller: Caller, runs: Sequence[RunView]) -> list[Hit]:
     """Runs with their failed tasks."""
-    failed = cells_of(caller.session, [run for run in runs if run.state in (RunState.FAILED, RunState.PROCESSING)])
+    may_have_failed = [run for run in runs if run.state in (RunState.FAILED, RunState.PROCESSING)]
+    unhandled = unhandled_in(caller.session, [run.id for run in may_have_failed])
+    failed = cells_of(caller.session, may_have_failed, unhandled=unhandled)
     bad = {id: [cell for cell in cells if cell.bad] for id, cells in failed.runs.items()}
     shown = {id: [cell.task for cell in cells[:MOST_FAILED]] for id, cells in bad.items()}
     lines = last_lines(caller.session, [*chain.from_iterable(shown.values())])
     names: dict[int, list[str]] = defaultdict(list)
-    for id, name in sorted(unhandled_in(caller.session, [id for id, cells in bad.items() if cells])):
+    for id, name in sorted(unhandled):
         names[id].append(name)
     is_any_faulty = any(run.faults for run in runs)
     at_heads = faulty_at_heads(caller.session, caller.archives()) if is_any_faulty else set()

@@ -71,9 +71,28 @@ def test_each_item_of_a_list_is_handled_by_itself(operator: httpx.Client, sessio
         assert alarms(operator, address) == {"papers@2/check/b"}, address
     assert alarms(operator, "/papers@2/*/a") == set()
     assert alarms(operator, "/papers@2/*/b") == {"papers@2/check/b"}
-    assert len(alarms(operator, "/-/mine?author=dee")) == 1
+    for address in ("/papers", "/-/mine?author=dee"):
+        assert alarms(operator, address) == {"papers@2/check/b"}, address
+    assert "papers@2/check/b failed" in operator.get("/papers").text, "the sentence is on the same item"
     note(archive, "check/b@2", 2)
-    assert alarms(operator, "/-/mine?author=dee") == set()
+    for address in ("/papers", "/-/mine?author=dee"):
+        assert alarms(operator, address) == set(), address
+    assert 'href="/papers@2/check/a"' in operator.get("/papers").text
+
+
+def test_a_list_leads_to_a_failure_that_can_be_retried_before_one_that_was_rejected(
+    operator: httpx.Client, session: Session
+) -> None:
+    archive = an_archive(session)
+    archive.commit({"check": "foreach: [a, b, c]"}, author="Dee <dee@example.org>")
+    archive.end("check/a@2", 65)
+    archive.fail("check/b@2")
+    for address in ("/papers", "/-/mine?author=dee"):
+        assert alarms(operator, address) == {"papers@2/check/b"}, address
+    assert ">Retry</button>" in operator.get("/papers").text
+    note(archive, "check/b@2", 2)
+    for address in ("/papers", "/-/mine?author=dee"):
+        assert alarms(operator, address) == {"papers@2/check/a"}, address
 
 
 def test_a_long_run_leads_to_its_first_unhandled_failure(operator: httpx.Client, session: Session) -> None:
