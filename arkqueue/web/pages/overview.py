@@ -87,8 +87,9 @@ def overview(visitor: Visitor, request: Request) -> Shown:
     caller = visitor.caller
     covered = caller.archives()
     known = in_short(caller.session, caller.token.archives)
+    pages = max((len(known) + PAGE - 1) // PAGE, 1)
     asked = request.query_params.get("page", "1")
-    number = int(asked) if asked.isdecimal() and len(asked) < 7 else 1
+    number = min(max(int(asked), 1), pages) if asked.isdecimal() and len(asked) < 7 else 1
     named, bad = [*known][(number - 1) * PAGE : number * PAGE], [name for name, one in known.items() if one.needs]
     found = archives(caller.session, [*named, *bad[:MOST_ARCHIVES]])
     found = [archive_in_public(one) for one in found] if visitor.is_anybody else found
@@ -130,7 +131,7 @@ def overview(visitor: Visitor, request: Request) -> Shown:
             "_strip": strip_of,
             "_plot": plot(depths, datetime.now(UTC)),
             "page": number,
-            "pages": max((len(known) + PAGE - 1) // PAGE, 1),
+            "pages": pages,
         },
     )
 
@@ -244,7 +245,8 @@ def _now(runs: list[RunInShort], unhandled: Collection[int]) -> tuple[str, str]:
     but = f", {number} run{'s' if len(bad) > 1 else ''} with failures" if bad else ""
     working = [run for run in runs if run.state in (RunState.PROCESSING, RunState.REPORTING)]
     if running := sum(run.running for run in working):
-        words = f"{running:,} running" + (f" in {len(working)} runs" if len(working) > 1 else "")
+        busy = sum(run.running > 0 for run in working)
+        words = f"{running:,} running" + (f" in {busy} runs" if busy > 1 else "")
         names = list(dict.fromkeys(name for run in working for name in run.running_names))
         more = f" and {len(names) - MOST_RUNNING} more" if len(names) > MOST_RUNNING else ""
         words += f" ({', '.join(shortened(name, LONGEST_NAME) for name in names[:MOST_RUNNING])}{more})"

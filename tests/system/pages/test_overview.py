@@ -619,6 +619,17 @@ def test_faults_of_workflow_files_count_also_in_archives_of_a_later_page(
     assert needs(operator) == []
     archive.sql("update task_manager set low_disk = 'the disk of /srv/scratch has 1 MiB free'")
     assert "<title>(1) arkqueue</title>" in operator.get("/").text
+    for number in (0, 99):
+        assert "No archive is watched" not in operator.get(f"/?page={number}").text, "there is no such page"
+
+
+def test_what_runs_is_said_to_be_in_the_runs_where_it_runs(operator: httpx.Client, archive: AnArchive) -> None:
+    for number in (2, 3):
+        archive.commit({"index": "", "pdf": "depends: [index]\nhold: true", "check": ""})
+        archive.run(f"index@{number}", f"check@{number}")
+    archive.commit({"index": ""})
+    archive.claim("index@4")
+    assert line(operator)[0] == "1 running (index)"
 
 
 def test_tasks_that_one_hold_holds_are_released_together_after_a_look_at_them(
