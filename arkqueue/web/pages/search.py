@@ -53,6 +53,14 @@ _NUMBERED: Final = re.compile(r"(?:(?P<of>\S+)\s+)?[r#]?(?P<rest>\d.*)", re.S)
 """A revision as people write it: ``papers 12``, ``r12``, ``#12/pdf``."""
 
 
+_BY_ID: Final = re.compile(r"(?P<of>\S+)\s+g?(?P<id>[0-9a-f]{4,40})", re.I)
+"""A Git revision of an archive: ``papers 5126590f``."""
+
+
+_COPIED: Final = re.compile(r"^commit\s+(?=[0-9a-f]{7,64}$)", re.I)
+"""The word before the id of a commit in the output of ``git log``."""
+
+
 @dataclass(frozen=True, slots=True)
 class Hit:
     """A run, and its first failed tasks. ``lines``: for each of them, the last line of its output, or
@@ -76,7 +84,7 @@ def look_for(visitor: Visitor, request: Request) -> Shown | Response:
     """
     caller = visitor.caller
     text, author = asked(request, "q"), asked(request, "author")
-    archive = asked(request, "archive")
+    text, archive = _COPIED.sub("", text), asked(request, "archive")
     tasks = list[str]()
     if text:
         address = _address(caller, text, archive)
@@ -186,6 +194,8 @@ def _names(text: str, archive: str) -> list[str]:
         names += [f"{archive}@{text}", f"{archive}@g{text}"]
     if (found := _NUMBERED.fullmatch(text)) and (of := found["of"] or archive):
         names.append(f"{of}@{found['rest']}")
+    if found := _BY_ID.fullmatch(text):
+        names.append(f"{found['of']}@g{found['id'].lower()}")
     if (found := _WITH_BRANCH.fullmatch(text)) and (of := found["archive"] or archive):
         names.append(f"{branch_name(of, unquote(found['branch']))}{found['rest'] or ''}")
     return names

@@ -124,7 +124,15 @@ def test_open_pages_hear_of_everything_that_they_show(visitor: Visitors, session
     assert session.wakeups is not None
     assert session.wakeups.listening.wait(30)
     browser = visitor(Scope.ADMIN)
-    for address in ("/-/notifications", "/-/settings/papers", "/-/task-managers", "/-/tokens", "/-/locks", "/"):
+    for address in (
+        "/-/notifications",
+        "/-/settings/papers",
+        "/-/task-managers",
+        "/-/tokens",
+        "/-/locks",
+        "/-/search?q=change",
+        "/",
+    ):
         assert ' data-live="/-/live' in browser.get(address).text, address
     pages = "/papers", "/"
     for what, change in CHANGES.items():

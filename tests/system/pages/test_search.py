@@ -47,6 +47,7 @@ ADDRESSES = [
     ("papers@3/tile/*", "/papers@3/tile/%2A"), ("papers@3/tile", "/papers@3/tile"), ("papers@3/*/north", "/papers@3/%2A/north"),
     ("/papers@3/tile/north", "/papers@3/tile/north"), ("https://queue.example.org/papers@3?list=tile#L4", "/papers@3"),
     ("papers 3", "/papers@3"), ("papers r3/tile/north", "/papers@3/tile/north"), ("r3", "/papers@3"), ("#2", "/papers@2"),
+    (f"commit {SHA}", "/papers@2"), (f"papers {SHA[:8].upper()}", f"/papers@g{SHA[:8]}"),
 ]  # fmt: skip
 """Texts of the search field, and the addresses to which they lead."""
 
