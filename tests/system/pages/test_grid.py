@@ -362,17 +362,17 @@ def test_links_to_other_runs_keep_the_columns_and_the_other_filters(
     def links(**asked: str | list[str]) -> dict[str, str]:
         text = operator.get("/papers", params=asked).text
         found = re.findall(
-            r'<a[^>]* href="(/papers[^"@]*)"[^>]*>(?:<u>)?(any state|failed only|All runs|Earlier runs)<', text
+            r'<a[^>]* href="(/papers[^"@]*)"[^>]*>(?:<u>)?(any state|unhandled only|All runs|Earlier runs)<', text
         )
         return {words: html.unescape(address) for address, words in found}
 
     before = archive.run_id(3)
     assert links(columns="pdf,index") == {
-        "failed only": "/papers?columns=pdf,index&state=failed",
+        "unhandled only": "/papers?columns=pdf,index&state=unhandled",
         "Earlier runs": f"/papers?columns=pdf,index&before={before}",
     }
     assert links(columns="pdf", author="ann") == {
-        "failed only": "/papers?columns=pdf&author=ann&state=failed",
+        "unhandled only": "/papers?columns=pdf&author=ann&state=unhandled",
         "All runs": "/papers?columns=pdf",
         "Earlier runs": f"/papers?columns=pdf&author=ann&before={before}",
     }

@@ -99,6 +99,23 @@ def test_what_an_archive_does_now_is_whole_on_a_phone_and_leaves_room_for_the_me
 
 
 @pytest.mark.full
+def test_the_buttons_of_the_first_task_are_in_the_window_of_a_phone(opened: Opened, session: Session) -> None:
+    archive = an_archive(session)
+    for number in (2, 3):
+        archive.commit({"pdf": "", "links": ""})
+        archive.end(f"pdf@{number}", 1 if number == 2 else 0)
+    archive.commit({"pdf": "", "links": ""})
+    archive.fail("pdf@4")
+    page = opened("/papers", viewport=PHONE)
+    assert page.locator(".grid .beside .b").all_text_contents() == ["Retry", "Retry all the same"]
+    (card,) = boxes(page, "section.card:has(.grid)")
+    assert all(button["right"] < card["right"] for button in boxes(page, ".grid .beside .b"))
+    short, wrapped = boxes(page, "tr:has(.beside)")
+    assert short["height"] < wrapped["height"]
+    assert wrapped["bottom"] > boxes(page, ".grid .beside .b")[-1]["bottom"]
+
+
+@pytest.mark.full
 def test_a_window_of_half_a_screen_shows_what_happens_and_all_of_a_log(opened: Opened, session: Session) -> None:
     archive = an_archive(session, f"a-{'very-' * 10}long-name")
     archive.commit({"pdf": "", "upload": "lock: tex"}, author="A Person With A Very Long Name")
