@@ -308,11 +308,12 @@ with newest as materialized (
 select id from (select id from near union all select id from far) found order by id desc limit %(limit)s;
 
 -- name: runs_with_words
--- The commit runs of the newest revisions with some words in their messages or authors, on present
--- branches of watched archives. Frequent words are found among the newest 1,000 revisions. Rare
--- words are found by the index, which is read only if these revisions give too few runs.
+-- The newest revisions with some words in their messages or authors, on present branches of watched
+-- archives, and their commit runs (null: deleted). `before`: only revisions before this one. Frequent
+-- words are found among the newest 1,000 revisions. Rare words are found by the index, which is read
+-- only if these revisions give too few runs.
 with newest as materialized (
-    select id, branch_id, author, message from revision order by id desc limit 1000
+    select id, branch_id, author, message from revision where id < coalesce(%(before)s::bigint, 9223372036854775807) order by id desc limit 1000
 ), near as materialized (
     select r.id from newest r
     where {part has_words}
@@ -323,6 +324,7 @@ with newest as materialized (
 ), indexed as materialized (
     select r.id, r.branch_id from revision r
     where {part has_words}
+      and r.id < coalesce(%(before)s::bigint, 9223372036854775807)
       and (select count(*) from near) < %(limit)s
 ), found as (
     select id from near
@@ -333,10 +335,10 @@ with newest as materialized (
          where a.removed_at is null and b.deleted_at is null and (%(archives)s::bigint[] is null or a.id = any(%(archives)s)))
      order by r.id desc limit %(limit)s)
 )
-select run.id
+select run.id, found.id as revision
 from (select id from found order by id desc limit %(limit)s) found
-join run on run.revision_id = found.id and run.trigger = 'commit'
-where run.deleted_at is null order by run.id desc;
+left join run on run.revision_id = found.id and run.trigger = 'commit' and run.deleted_at is null
+order by found.id desc;
 
 -- name: runs_numbered
 -- The commit runs of revisions with a number, or with an id that begins with a text, on present

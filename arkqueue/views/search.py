@@ -50,10 +50,11 @@ class BranchName:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The results of a search, some of each kind. ``branches``: branches of Git archives. ``exact``: commit runs of revisions that the text
-    names by a number or by the beginning of an id. ``runs``: commit runs by words. ``further``: the
-    id of the last task of ``items``, if there are older ones; otherwise None. ``is_cut``: True if
-    not all items with such keys were compared.
+    """The results of a search, some of each kind. ``branches``: branches of Git archives. ``exact``:
+    commit runs of revisions that the text names by a number or by the beginning of an id. ``runs``:
+    commit runs by words. ``earlier``: the id of the last revision that was read for ``runs``, if
+    there are earlier ones; otherwise None. ``further``: the id of the last task of ``items``, if there
+    are older ones; otherwise None. ``is_cut``: True if not all items with such keys were compared.
     """
 
     archives: list[str]
@@ -62,6 +63,7 @@ class Found:
     runs: list[RunView]
     tasks: list[TaskName]
     items: list[TaskView]
+    earlier: int | None = None
     further: int | None = None
     is_cut: bool = False
 
@@ -80,6 +82,7 @@ def search(
     names = [row.name for row in session.rows("archives_like", text=text, **asked)] if text else []
     branches = session.rows("branches_like", text=text, **asked) if text else []
     tasks = session.rows("task_names_like", text=text, **asked) if text else []
+    runs, earlier = runs_with_words(session, text, archives, most)
     items, is_cut = _items(session, text, before, asked | {"limit": most + 1}) if text else ([], False)
     return Found(
         archives=names,
@@ -87,7 +90,8 @@ def search(
             BranchName(row.branch, branch_name(row.archive, None if row.main else row.branch)) for row in branches
         ],
         exact=_named(session, text, archives, most),
-        runs=runs_with_words(session, text, archives, most),
+        runs=runs,
+        earlier=earlier,
         tasks=[TaskName(row.name, branch_name(row.archive, None if row.main else row.branch)) for row in tasks],
         items=tasks_by_id(session, items[:most]),
         further=items[most - 1] if len(items) > most else None,
@@ -113,19 +117,24 @@ def _items_with(session: Session, text: str, before: int | None, asked: dict[str
 
 
 def runs_with_words(
-    session: Session, text: str, archives: Sequence[ArchiveId] | None, most: int, author: str = ""
-) -> list[RunView]:
+    session: Session,
+    text: str,
+    archives: Sequence[ArchiveId] | None,
+    most: int,
+    author: str = "",
+    before: int | None = None,
+) -> tuple[list[RunView], int | None]:
     """The commit runs of the newest revisions that have all words of ``text``, and all words of
-    ``author`` in their author.
+    ``author`` in their author; ``before``: only of revisions before this one. And the id of the last
+    of these revisions, if there are earlier ones.
     """
     words = query_of(f"{text} {author}")
     if words is None:
-        return []
-    asked = None if archives is None else list(archives)
-    found = session.rows(
-        "runs_with_words", words=words, message=None, author=query_of(author), archives=asked, limit=most
-    )
-    return views_of_runs(session, [row.id for row in found])
+        return [], None
+    asked: dict[str, Any] = {"archives": None if archives is None else list(archives), "before": before}
+    rows = session.rows("runs_with_words", words=words, message=None, author=query_of(author), limit=most + 1, **asked)
+    runs = views_of_runs(session, [row.id for row in rows[:most] if row.id is not None])
+    return runs, rows[most - 1].revision if len(rows) > most else None
 
 
 def query_of(text: str) -> str | None:

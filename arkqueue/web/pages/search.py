@@ -79,8 +79,8 @@ class Hit:
 
 def look_for(visitor: Visitor, request: Request) -> Shown | Response:
     """The results of ``?q=``. ``?archive=``: the archive in which a plain number is looked up
-    first. ``?items=``: only items older than this task. ``?author=``: the last revisions of an
-    author.
+    first. ``?items=``: only items older than this task. ``?before=``: only revisions before this one,
+    by its id in the database. ``?author=``: the last revisions of an author.
     """
     caller = visitor.caller
     text, author = asked(request, "q"), asked(request, "author")
@@ -92,17 +92,21 @@ def look_for(visitor: Visitor, request: Request) -> Shown | Response:
         if address or len(tasks) == 1:
             return RedirectResponse(local(f"/{page_path(address or tasks[0])}"), 303, HEADERS)
     covered = caller.archives()
-    if author:
-        nothing = Found([], [], [], [], [], [])
-        runs = runs_with_words(caller.session, text, covered, MOST, author)
-        return _shown(caller, text, author, nothing, runs)
-    items = asked(request, "items")
-    before = int(items) if items.isdecimal() and len(items) < 19 else None
-    found = search(caller.session, text, covered, MOST, before)
+    before = _id(request, "before")
+    if author or before is not None:
+        runs, earlier = runs_with_words(caller.session, text, covered, MOST, author, before)
+        return _shown(caller, text, author, Found([], [], [], [], [], [], earlier), runs, is_later=before is not None)
+    found = search(caller.session, text, covered, MOST, _id(request, "items"))
     if len(found.exact) == 1 and not text.isdecimal():
         return RedirectResponse(local(f"/{found.exact[0].full_name}"), 303, HEADERS)
     known = {run.id for run in found.exact}
     return _shown(caller, text, "", found, [*found.exact, *(run for run in found.runs if run.id not in known)], tasks)
+
+
+def _id(request: Request, name: str) -> int | None:
+    """An id in the query of an address; None: there is none."""
+    text = asked(request, name)
+    return int(text) if text.isdecimal() and len(text) < 19 else None
 
 
 def mine(visitor: Visitor, request: Request) -> Shown:
@@ -112,9 +116,11 @@ def mine(visitor: Visitor, request: Request) -> Shown:
     caller, author = visitor.caller, asked(request, "author")
     authors = [author] if author else caller.token.authors
     covered = caller.archives()
-    runs = {run.id: run for one in authors for run in runs_with_words(caller.session, "", covered, MOST, one)}
+    found = [runs_with_words(caller.session, "", covered, MOST, one) for one in authors]
+    runs = {run.id: run for some, _ in found for run in some}
     newest = [runs[id] for id in sorted(runs, reverse=True)[:MOST]]
-    names = {"author": author, "authors": authors, "hits": _hits(caller, newest)}
+    is_cut = len(runs) > MOST or any(earlier is not None for _, earlier in found)
+    names = {"author": author, "authors": authors, "hits": _hits(caller, newest), "_is_cut": is_cut}
     return Shown("mine.html", names)
 
 
@@ -145,9 +151,18 @@ def _hits(caller: Caller, runs: Sequence[RunView]) -> list[Hit]:
 
 
 def _shown(
-    caller: Caller, text: str, author: str, found: Found, runs: Sequence[RunView], tasks: Sequence[str] = ()
+    caller: Caller,
+    text: str,
+    author: str,
+    found: Found,
+    runs: Sequence[RunView],
+    tasks: Sequence[str] = (),
+    *,
+    is_later: bool = False,
 ) -> Shown:
-    """The page of results. ``tasks``: the names of tasks of the run that the text names."""
+    """The page of results. ``tasks``: the names of tasks of the run that the text names. ``is_later``:
+    the page has earlier revisions than the first page.
+    """
     hits = _hits(caller, runs)
     is_empty = not hits and not tasks and found.is_empty
     names = {
@@ -157,6 +172,7 @@ def _shown(
         "tasks": tasks,
         "hits": hits,
         "is_empty": is_empty,
+        "_is_later": is_later,
         "_near": _near(caller, text) if is_empty and not author else [],
         "_looked_at": MOST_LOOKED_AT,
         "_reason": reason_of,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 
 import httpx
@@ -148,6 +149,23 @@ def test_items_are_found_by_the_beginning_of_their_keys_in_all_runs(reader: http
     assert found(reader, q="ba%")["items"] == ["papers@4/tile/ba%25"]
     deletion.delete_run(archive.session, RunId(archive.run_id(5)), "ann")
     assert found(reader, q="bad/1")["items"] == [newest[2]]
+
+
+def test_revisions_that_are_found_have_pages(reader: httpx.Client, archive: AnArchive) -> None:
+    for _ in range(45):
+        archive.commit({}, author="Dee <dee@example.org>")
+    deletion.delete_run(archive.session, RunId(archive.run_id(20)), "ann")
+    wanted = [f"papers@{number}" for number in range(48, 3, -1) if number != 20]
+    for address in ("/-/search?q=change", "/-/search?author=dee", "/-/search?author=dee&q=change"):
+        seen, further = list[str](), address
+        while further:
+            seen += [hit["run"]["full_name"] for hit in reader.get(f"{further}&format=json").json()["hits"]]
+            page = html.unescape(reader.get(further).text)
+            (further, *_) = re.findall(r'href="(/-/search\?[^"]*before=\d+)"', page) or [""]
+        assert seen[: len(wanted)] == wanted, address
+        assert len(set(seen)) == len(seen), address
+    mine = html.unescape(reader.get("/-/mine?author=dee").text)
+    assert 'href="/-/search?author=dee">All revisions of dee<' in mine
 
 
 def test_items_that_are_found_have_pages(reader: httpx.Client, archive: AnArchive) -> None:
