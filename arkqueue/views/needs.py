@@ -367,6 +367,8 @@ def _failure(one: Failure, line: str, remedy: Remedy) -> Need:
     if one.items > 1:
         how = "failed" if task.state is State.FAILED else "were rejected"
         text = f"{one.items:,} items {how}, the first {task.item}: {text}"
+    elif task.state is State.REJECTED:
+        text = f"rejected: {text}"
     if not remedy.verb:
         return Need("failed", name, text, command=f"arkqueue explain {shlex.quote(name)}", count=one.items)
     text += _because(remedy.late)

@@ -791,3 +791,4 @@ def test_the_button_that_releases_an_archive_says_that_it_concerns_all_branches(
     several.commit({"upload": "hold: true"}, branch="main")
     for address in ("/maps", "/maps:fix%2Fone"):
         assert ">Release 1 of all branches</button>" in operator.get(address).text
+    assert "<title>maps, fix/one · arkqueue</title>" in operator.get("/maps:fix%2Fone").text

@@ -529,7 +529,7 @@ def test_failed_items_of_a_list_are_one_line_with_one_button(operator: httpx.Cli
 def test_a_rejected_task_can_be_waived_and_not_retried(operator: httpx.Client, archive: AnArchive) -> None:
     archive.commit({"build": ""})
     archive.end("build@2", 65)
-    assert [verb for *_, verb in needs(operator)] == ["skip"]
+    assert needs(operator) == [("papers@2/build", "rejected: exit code 65", "skip")]
 
 
 def test_the_plot_of_the_queue_ends_with_what_is_ready_now(admin: httpx.Client, archive: AnArchive) -> None:
