@@ -398,13 +398,13 @@ class ExplainedTask:
     def _obstacle(self, edge: Any, other: Any, way: Sequence[int]) -> Reason:
         """The reason for one obstacle, the task at the end of a chain of unmet edges."""
         name, via = task_name(other), self._via(way)
-        only = " to fail" if edge.failed and edge.target == self.row.id else ""
-        subject = f"It waits for {name}{only}{via}, which"
+        only = "a failure of " if edge.failed and edge.target == self.row.id else ""
+        subject = f"It waits{via} for {only}{name}, which"
         if edge.kind == "stopping" and other.state == State.RUNNING:
             canceler = "It"
             if edge.target != self.row.id:
                 its = task_names(self.session, [edge.target])[edge.target]
-                canceler = f"It waits for {its}{self._via([id for id in way if id != edge.target])}, which"
+                canceler = f"It waits{self._via([id for id in way if id != edge.target])} for {its}, which"
             return stopping(self.session, other, name, canceler)
         if edge.kind == "exclusive" and edge.crossing:
             text = f"The gate to the next revision{via} is closed by {name} (exclusive), which {doing(other)}."
@@ -442,6 +442,9 @@ class ExplainedTask:
         return ""
 
     def _via(self, way: Sequence[int]) -> str:
+        """The tasks on the way to an obstacle, in brackets before the name of the obstacle, so that
+        the clause behind the name says what the obstacle does.
+        """
         if not way:
             return ""
         tasks = rows_by_id(self.session, way[:3])

@@ -65,7 +65,7 @@ def test_it_waits_for_the_last_of_the_automatic_retries(session: Session) -> Non
     archive.fail("deposit@2")
     assert states(archive, "deposit@2", "clean@2") == ["deferred", "waiting"]
     told = explain(session, archive.task("clean@2"))
-    assert "It waits for papers@2/deposit to fail, which is deferred" in told.text
+    assert "It waits for a failure of papers@2/deposit, which is deferred" in told.text
     assert [(wait.task, wait.kind) for wait in told.waits_for] == [("papers@2/deposit", "failed")]
 
 

@@ -76,7 +76,10 @@ def test_a_wait_for_a_skipped_task_names_the_failure_behind_it(
     assert cell["words"] == ("for 2" if is_by_hand else "for 3/pdf")
     (line,) = operator.get("/?format=json").json()["lines"]
     assert f"upload waits for {short} (failed), through 3/upload" in [wait["text"] for wait in line["waits"]]
-    assert f"It waits for {wanted} (through papers@3/upload" in explain(session, archive.task("upload@4")).text
+    assert (
+        f"It waits (through papers@3/upload, which was skipped) for {wanted}, which"
+        in explain(session, archive.task("upload@4")).text
+    )
 
 
 def test_a_cell_says_why_its_task_waits_that_waits_for_no_other(operator: httpx.Client, session: Session) -> None:

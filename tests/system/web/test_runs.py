@@ -151,7 +151,7 @@ def test_explanation_has_text_reasons_and_commands(reader: httpx.Client, archive
     assert told == reader.get("/explain", params={"name": "papers@3/c"}).json()
     assert told["reasons"][0]["kind"] == "blocked"
     assert told["commands"] == ["arkqueue retry papers@2/b", "arkqueue skip papers@2/b"]
-    assert "papers@2/b (through papers@2/c, which was skipped), which failed" in told["text"]
+    assert "It waits (through papers@2/c, which was skipped) for papers@2/b, which failed" in told["text"]
     problem(reader.get("/explain", params={"name": "paper@3/c"}), 404, "Did you mean papers?")
     assert reader.get("/explain", params={"name": "papers@77"}).json()["reasons"][0]["kind"] == "not-in-ledger"
 
