@@ -116,6 +116,7 @@ def purging(
     ``judge``: called once the archive is locked, as a person may have acted on a run since it was
     chosen.
     """
+    is_alone = entry is None and len(runs) == 1
     entry = [] if entry is None else entry
     left, is_progress = deque(runs), True
     while left and is_progress:
@@ -124,7 +125,7 @@ def purging(
         while left:
             batch, is_large = _next_batch(session, left)
             exported = _exported(session, batch, export) if export else None
-            of_batch = Batch(session, archive, batch, by, reason, next(iter(entry), None), exported, judge)
+            of_batch = Batch(session, archive, batch, by, reason, next(iter(entry), None), exported, judge, is_alone)
             purged, passed, gone, entry[:] = of_batch.purge_in_steps() if is_large else of_batch.purge_at_once()
             sweep(session)
             kept += passed

@@ -77,7 +77,8 @@ class Removed(NamedTuple):
 class Batch:
     """Some runs of one archive that a person, or a rule of the archive, wants to purge. ``entry``: the
     audit log entry of the purge; None: there is none yet. ``exported``: how the exported runs were
-    then (`as_it_is`); None: none are exported. ``judge``: called last.
+    then (`as_it_is`); None: none are exported. ``judge``: called last. ``is_alone``: True if the
+    purge is of one run, which the audit log entry then names.
     """
 
     session: Session
@@ -88,6 +89,7 @@ class Batch:
     entry: int | None
     exported: Mapping[int, tuple[Any, ...]] | None
     judge: Judge | None
+    is_alone: bool
 
     def purge_at_once(self) -> Removed:
         """Take the runs of a batch that may be purged out of the graph, with their tasks."""
@@ -155,7 +157,8 @@ class Batch:
 
     def _remember(self, graph: Graph) -> list[int]:
         """Add the audit log entry of the purge."""
-        told: dict[str, Any] = {"verb": "purge", "archive": self.archive, "run": None, "task": None}
+        run = self.runs[0] if self.is_alone else None
+        told: dict[str, Any] = {"verb": "purge", "archive": self.archive, "run": run, "task": None}
         return graph.ids("remember", by=self.by, note=self.reason, **told)
 
 

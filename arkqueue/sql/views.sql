@@ -813,10 +813,12 @@ order by run.id desc limit %(most)s;
 
 -- name: audit_log
 -- A page of the audit log, the newest entry first; `archives`: of these archives only. `hidden`:
--- also entries about deleted runs, tokens and sign-ins.
-select d.id, d.at, d.by, d.verb, d.note, a.name as archive, b.name as branch, b.main, run.number, run.run, t.name, t.item, t.kind
+-- also entries about deleted runs, tokens and sign-ins. A purged run keeps its name.
+select d.id, d.at, d.by, d.verb, d.note, a.name as archive, b.name as branch, b.main,
+       coalesce(run.number, gone.number) as number, coalesce(run.run, gone.run) as run, t.name, t.item, t.kind
 from deed d left join archive a on a.id = d.archive_id
-left join run on run.id = d.run_id left join branch b on b.id = run.branch_id left join task t on t.id = d.task_id
+left join run on run.id = d.run_id left join purged_run gone on gone.id = d.run_id
+left join branch b on b.id = coalesce(run.branch_id, gone.branch_id) left join task t on t.id = d.task_id
 where (%(before)s::bigint is null or d.id < %(before)s)
   and (%(archives)s::bigint[] is null or d.archive_id = any(%(archives)s))
   and (%(by)s::text = '' or strpos(lower(d.by), lower(%(by)s)) > 0)

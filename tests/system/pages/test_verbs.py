@@ -130,6 +130,7 @@ def test_a_settled_run_is_purged_for_good_by_an_administrator(
     assert confirm(admin, page).headers["location"] == "/papers"
     assert "index@2" not in archive.states()
     assert "purged" in said(admin.get("/papers@2"), 404)
+    assert "admin test purge papers@2" in said(admin.get("/-/audit-log")), "the audit log names what is gone"
 
 
 def test_an_archive_is_purged_of_what_it_keeps_no_longer(admin: httpx.Client, archive: AnArchive) -> None:
