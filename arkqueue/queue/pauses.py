@@ -96,6 +96,12 @@ def follow_all(session: Session) -> list[int]:
     return busy
 
 
+def _called(graph: Graph, host: str) -> str:
+    """A host in the audit log: its name and the beginning of its id, as two hosts may have one name."""
+    names = [row.hostname for row in graph.rows("name_of_host", host=host)]
+    return f"{names[0]} ({host[:8]})" if names else host
+
+
 def drain(session: Session, host: str, reason: str, by: str) -> None:
     """Let the task managers of a host claim nothing until ``resume_worker``, later started ones included.
     Their running tasks go on.
@@ -103,7 +109,8 @@ def drain(session: Session, host: str, reason: str, by: str) -> None:
 
     def work(graph: Graph) -> None:
         graph.do("drain", host=host, by=by, reason=reason)
-        note = f"{host}: {reason}" if reason else host
+        called = _called(graph, host)
+        note = f"{called}: {reason}" if reason else called
         graph.do("remember", by=by, verb="drain", archive=None, run=None, task=None, note=note)
 
     session.retrying(lambda connection: work(Graph(connection)))
@@ -116,7 +123,8 @@ def resume_worker(session: Session, host: str, name: str, by: str, reason: str =
     def work(graph: Graph) -> None:
         if not graph.rows("end_drain", host=host):
             raise Conflict(f"task manager {name}", "is not drained")
-        note = f"{host}: {reason}" if reason else host
+        called = _called(graph, host)
+        note = f"{called}: {reason}" if reason else called
         graph.do("remember", by=by, verb="resume", archive=None, run=None, task=None, note=note)
 
     session.retrying(lambda connection: work(Graph(connection)))

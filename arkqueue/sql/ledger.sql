@@ -141,6 +141,10 @@ returning id, is_paused;
 insert into drain (host, drained_by, reason) values (%(host)s, %(by)s, %(reason)s)
 on conflict (host) do update set drained_at = excluded.drained_at, drained_by = excluded.drained_by, reason = excluded.reason where excluded.reason <> '';
 
+-- name: name_of_host
+-- The name of a host, as its newest task manager has it.
+select hostname from task_manager where host = %(host)s order by seen_at desc limit 1;
+
 -- name: end_drain
 -- End the drain of a host.
 delete from drain where host = %(host)s returning host;

@@ -128,6 +128,9 @@ def test_task_managers_show_their_load_and_are_drained(
     assert "drained just now by admin test: new disk" in said(admin.get("/-/task-managers"))
     assert send(admin, "resume-worker", page="/-/task-managers", name="node2").status_code == 303
     assert "is not drained" in said(send(admin, "resume-worker", page="/-/task-managers", name="node2"), 409)
+    entries = shown(admin, "/-/audit-log")["entries"]
+    drained = [(entry["verb"], entry["note"]) for entry in entries if "token" not in entry["verb"]]  # type: ignore[attr-defined]
+    assert drained == [("resume", f"node2 ({HOST[:8]})"), ("drain", f"node2 ({HOST[:8]}): new disk")]
     archive.sql("update task_manager set seen_at = seen_at - interval '1 h'")
     page = admin.get("/-/task-managers")
     assert "No task manager is running: no task starts. Start one with arkqueue worker" in said(page)
