@@ -467,7 +467,11 @@ def _revisions(graph: Graph, branch: int, there: str, head: int, first: int, las
             fault = "is the head of its branch, which has run its own definitions"
             raise Conflict(there, fault, f"to run it again: --to {head}")
     if first > last:
-        raise Invalid("--from", f"revision {first} comes after {last}", "give the older one with --from")
+        raise Invalid(
+            "a backfill",
+            f"would begin at revision {first}, which comes after its last one, {last}",
+            f"to swap them: --from {last} --to {first}",
+        )
     (found,) = graph.rows("revisions_of_branch", branch=branch, first=first, last=last)
     if found.first is None:
         raise Conflict(there, f"its branch has no revision from {first} to {last}")

@@ -242,7 +242,11 @@ def test_bad_wishes_are_told_and_nothing_is_made(session: Session) -> None:
             "papers@5: has no task 'thumb'. did you mean thumbs",
             {"first": 2, "last": None, "names": ("thumb",)},
         ),
-        (Invalid, "--from: revision 4 comes after 3", {"first": 4, "last": 3}),
+        (
+            Invalid,
+            "a backfill: would begin at revision 4, which comes after its last one, 3.*--from 3 --to 4",
+            {"first": 4, "last": 3},
+        ),
         (Conflict, "papers@5: is the head, and its branch has no revision from 70 to 80", {"first": 70, "last": 80}),
         (Conflict, "papers@5: is the head, and its branch has no revision from 70 on", {"first": 70, "last": None}),
         (

@@ -13,6 +13,7 @@ from starlette.responses import RedirectResponse, Response
 
 from arkqueue.errors import ArkqueueError, Conflict, Forbidden, Invalid, NotFound
 from arkqueue.lock_names import is_global
+from arkqueue.model import MOST_CAPACITY
 from arkqueue.names import page_path
 from arkqueue.queue.tokens import Scope
 from arkqueue.views.archives import ArchiveView, contents_of
@@ -79,7 +80,11 @@ def _archive_of(visitor: Visitor, form: Form) -> ArchiveView:
 
 
 def _set_lock(visitor: Visitor, request: Request, form: Form) -> None:  # noqa: ARG001  all acts are called alike
-    capacity = None if form["capacity"] in ("", "unlimited") else number("the capacity", form["capacity"])
+    thing, text = "the number of tasks at once", form["capacity"]
+    capacity = None if text in ("", "unlimited") else number(thing, text)
+    if capacity is not None and not 1 <= capacity <= MOST_CAPACITY:
+        fault = f"is not a number from 1 to {MOST_CAPACITY:,}"
+        raise Invalid(thing, fault, "Leave it empty for any number. To let no task start, pause the lock.")
     locks.set_lock(request, form["name"] or form["lock"], valid(Capacity, capacity=capacity))
 
 

@@ -66,7 +66,9 @@ def test_a_lock_shows_who_has_it_and_who_is_next(admin: httpx.Client, archive: A
     send(admin, "set-lock", page="/-/locks", name="papers/tex", capacity="")
     assert archive.state("c@2") == "ready"
     refused = send(admin, "set-lock", page="/-/locks", name="papers/tex", capacity="many")
-    assert "the capacity is not a number" in said(refused, 422).replace("&#39;", "'")
+    assert "the number of tasks at once is not a number" in said(refused, 422).replace("&#39;", "'")
+    refused = send(admin, "set-lock", name="papers/tex", capacity="0")
+    assert "the number of tasks at once is not a number from 1 to 1,000,000" in said(refused, 422)
     assert "is not paused" in said(send(admin, "resume-lock", page="/-/locks", name="papers/tex"), 409)
 
 
@@ -527,7 +529,7 @@ def test_a_token_that_cannot_be_made_is_shown_again_with_what_was_put_in(admin: 
 @pytest.mark.parametrize(
     ("act", "fields", "fault"),
     [
-        ("set-lock", {"name": "papers/tex", "capacity": "many <b>"}, "the capacity is not a number"),
+        ("set-lock", {"name": "papers/tex", "capacity": "many <b>"}, "the number of tasks at once is not a number"),
         ("pause-lock", {"name": "papers/tex", "text": "w" * 1500}, "String should have at most 1000"),
         ("waive", {"name": "papers", "task": "a", "revision": "two", "branch": ""}, "the revision is not a number"),
         ("rewind", {"name": "papers", "revision": " ", "branch": "topic"}, "is empty"),
