@@ -159,7 +159,7 @@ async def _own(_: Request, error: Exception) -> JSONResponse:
 async def malformed(_: Request, error: Exception) -> JSONResponse:
     """The answer to a request whose parameters or body are invalid."""
     assert isinstance(error, RequestValidationError)
-    faults = [{"field": _field(fault["loc"]), "message": _said(fault)} for fault in error.errors()[:50]]
+    faults = [{"field": _field(fault["loc"]), "message": said(fault)} for fault in error.errors()[:50]]
     fault = "; ".join(f"{f['field']}: {f['message']}" if f["field"] else f["message"] for f in faults)
     remedy = "See /docs for what is expected."
     return problem(422, f"{fault}. {remedy}", thing="the request", fault=fault, remedy=remedy, faults=faults)
@@ -171,7 +171,8 @@ def _field(place: tuple[int | str, ...]) -> str:
     return ".".join(str(part) for part in place[1:])
 
 
-def _said(fault: Any) -> str:
+def said(fault: Any) -> str:
+    """A fault of a request in plain words. ``fault``: as pydantic tells it."""
     if plain := PLAIN_WORDS.get(fault.get("type", "")):
         return plain.partition(";")[0].format(**fault.get("ctx", {}))  # what follows is of TOML
     return str(fault["msg"]).removeprefix("Value error, ").rstrip(".")

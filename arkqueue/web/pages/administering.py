@@ -217,6 +217,9 @@ def _value(name: str, text: str) -> Any:
     """A setting from the text of its field."""
     if name == "keep":
         pairs = [line.partition(" ") for line in _lines(text)]
+        states = [state for state, _, _ in pairs]
+        if twice := next((state for state in states if states.count(state) > 1), None):
+            raise Invalid(f"keep {twice}", "is given twice", "Write one line for each state.")
         return {state: age.strip() for state, _, age in pairs} or None
     if name == "notify":
         words = [line.split() for line in _lines(text)]
@@ -226,5 +229,5 @@ def _value(name: str, text: str) -> Any:
     if name in ("process", "approval_not_author"):
         return text == "yes"
     if name in ("tier", "max_running"):
-        return number(name, text) if text else None
+        return number(name.replace("_", "-"), text) if text else None
     return text or None

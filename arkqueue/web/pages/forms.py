@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl
 from pydantic import BaseModel, ValidationError
 
 from arkqueue.errors import Invalid
+from arkqueue.web.problems import said
 
 M = TypeVar("M", bound=BaseModel)
 MOST_FIELDS: Final = 2000
@@ -87,6 +88,6 @@ def valid(model: type[M], **given: Any) -> M:
     except ValidationError as error:
         # As the fields are called on the page.
         faults = [
-            f"{'.'.join(map(str, fault['loc'])).replace('_', '-')}: {fault['msg']}" for fault in error.errors()[:5]
+            f"{'.'.join(map(str, fault['loc'])).replace('_', '-')}: {said(fault)}" for fault in error.errors()[:5]
         ]
         raise Invalid("the form", "; ".join(faults).removeprefix(": "), "Correct it, and send it again.") from error

@@ -483,9 +483,12 @@ def test_refused_settings_are_shown_again_with_what_was_put_in(admin: httpx.Clie
     form = settings_form(admin)
     wrong = form | {"tier": "3", "max_running": "0", "keep": "completed 30d\nfailed 400d", "process": ""}
     page = send(admin, "change-settings", page="/-/settings/papers", **wrong)
-    assert "Nothing was changed: the form: max-running" in said(page, 422)
+    assert "Nothing was changed: the form: max-running: must be 1 or more." in said(page, 422)
     assert filled(page) | {name: wrong[name] for name in ("tier", "max_running", "keep")} == filled(page)
     assert "process" not in filled(page)
+    twice = form | {"keep": "completed 30d\ncompleted 400d"}
+    refused = send(admin, "change-settings", page="/-/settings/papers", **twice)
+    assert "Nothing was changed: keep completed: is given twice." in said(refused, 422)
     assert 'name="back" value="/-/settings/papers"' in page.text
     (was,) = re.findall(r'name="was" value="([^"]*)"', page.text)
     # Another person changes something meanwhile; what this person did not touch stays so.
@@ -530,7 +533,7 @@ def test_a_token_that_cannot_be_made_is_shown_again_with_what_was_put_in(admin: 
     ("act", "fields", "fault"),
     [
         ("set-lock", {"name": "papers/tex", "capacity": "many <b>"}, "the number of tasks at once is not a number"),
-        ("pause-lock", {"name": "papers/tex", "text": "w" * 1500}, "String should have at most 1000"),
+        ("pause-lock", {"name": "papers/tex", "text": "w" * 1500}, "reason: has more than 1000 characters"),
         ("waive", {"name": "papers", "task": "a", "revision": "two", "branch": ""}, "the revision is not a number"),
         ("rewind", {"name": "papers", "revision": " ", "branch": "topic"}, "is empty"),
         ("note", {"name": "papers@2/a", "text": "x" * 10_001}, "has 10,001 characters"),
