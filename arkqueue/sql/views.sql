@@ -631,8 +631,9 @@ order by t.position, t.id;
 
 -- name: count_items
 -- For each task name of some runs, the number of items in each state, how many of these are waived,
--- and the first item.
-select t.run_id, t.name, t.state, count(*)::int as n, count(*) filter (where t.waived)::int as waived, min(t.id) as first
+-- and the first item. `behind`: the number of held items that wait for other tasks, too.
+select t.run_id, t.name, t.state, count(*)::int as n, count(*) filter (where t.waived)::int as waived,
+       count(*) filter (where t.state = 'held' and t.unmet > 0)::int as behind, min(t.id) as first
 from task t where t.run_id = any(%(runs)s) and t.item <> '' and not t.deleted
 group by t.run_id, t.position, t.name, t.state order by t.run_id, t.position;
 

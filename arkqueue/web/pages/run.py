@@ -104,19 +104,21 @@ def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict
     barred, unhandled = refusals_for(visitor, [task.id for task in on_page]), unhandled_among(caller.session, on_page)
     lines, notes = _lines_of(caller.session, on_page), _notes_on(caller.session, on_page)
     last = "undelete" if view.state is RunState.DELETED else "delete"
+    behind = {name: count for (_, name), count in numbers.behind.items()}
     return view, {
         "run": view,
         "_removal": removal,
         "_actor": visitor.looking if is_over else visitor,
         "tasks": tasks,
         "_tasks": _with_words(tasks),
-        "sentence": sentence(view, lists if is_long else ()),
+        "sentence": sentence(view, lists if is_long else (), behind),
         "_is_faulty_at_head": bool(view.faults) and id in faulty_at_heads(caller.session, [archive]),
         "_first_failed": first_failed(view, unhandled),
         "_needs_retry": _needs_retry(view, lists),
         "_needs_settings": _needs_settings(shown, lists if is_long else (), helps),
         "_helps": helps,
-        "_needs_release": any(map(_waits_for_release, view.tasks)) or (is_long and _number(lists, State.HELD) > 0),
+        "_needs_release": any(map(_waits_for_release, view.tasks))
+        or (is_long and _number(lists, State.HELD) > sum(behind.values())),
         "lists": lists if is_long else [],
         **items,
         "_barred": barred,
@@ -359,8 +361,11 @@ def first_failed(view: RunDetail, unhandled: Collection[int]) -> TaskView | None
     return next((task for task in bad if task.id in unhandled), next(iter(bad), None))
 
 
-def sentence(view: RunDetail, lists: Sequence[ListView] = ()) -> str:
-    """A summary of a run in a sentence. ``lists``: the lists whose tasks ``view`` leaves out."""
+def sentence(view: RunDetail, lists: Sequence[ListView] = (), behind: Mapping[str, int] | None = None) -> str:
+    """A summary of a run in a sentence. ``lists``: the lists whose tasks ``view`` leaves out.
+    ``behind``: how many held items of each list wait for other tasks, too.
+    """
+    to_wait = {of.name: behind.get(of.name, 0) if behind else 0 for of in lists}
     if view.faults:
         if not any(fault.line for fault in view.faults):
             return "It could not start, so it has no tasks."
@@ -372,7 +377,7 @@ def sentence(view: RunDetail, lists: Sequence[ListView] = ()) -> str:
     failed = _labels(failures(view.tasks))
     to_release = [task for task in view.tasks if _waits_for_release(task)]
     held = _labels(to_release)
-    waiting = sum(map(_waits, view.tasks)) + _number(lists, State.WAITING, State.READY)
+    waiting = sum(map(_waits, view.tasks)) + _number(lists, State.WAITING, State.READY) + sum(to_wait.values())
     deferred = _labels([task for task in view.tasks if task.state is State.DEFERRED])
     is_one_deferred = sum(task.state is State.DEFERRED for task in view.tasks) + _number(lists, State.DEFERRED) == 1
     deferred += _of_lists(lists, State.DEFERRED)
@@ -381,8 +386,8 @@ def sentence(view: RunDetail, lists: Sequence[ListView] = ()) -> str:
     waived += _in_words((of.name, of.waived) for of in lists)
     is_one = sum(task.state is State.RUNNING for task in view.tasks) + _number(lists, State.RUNNING) == 1
     running += _of_lists(lists, State.RUNNING)
-    is_held_alone = len(to_release) + _number(lists, State.HELD) == 1
-    held += _of_lists(lists, State.HELD)
+    is_held_alone = len(to_release) + _number(lists, State.HELD) - sum(to_wait.values()) == 1
+    held += _in_words((of.name, _number([of], State.HELD) - to_wait[of.name]) for of in lists)
     said = []
     if view.planned is not None:
         said.append(

@@ -220,10 +220,13 @@ def test_the_release_of_a_run_or_an_item_is_filled_if_one_of_its_tasks_waits_for
 ) -> None:
     archive.commit({"check": "foreach: [x]", "store": "depends: [check]\nforeach: [x]\nhold: true"})
     filled = re.compile(r'<button class="b do" data-verb="release"|<summary class="b do">Release<')
-    pages = ("/papers@2", "/papers@2/*/x")
+    of_list = "/papers@2?list=store"
+    pages = ("/papers@2", "/papers@2/*/x", of_list)
     assert [page for page in pages if filled.search(operator.get(page).text)] == []
+    assert "2 tasks wait." in said(operator.get(of_list))
     archive.run("check/x@2")
     assert [page for page in pages if filled.search(operator.get(page).text)] == [*pages]
+    assert "1 item of store waits for a release." in said(operator.get(of_list))
 
 
 def test_the_nearest_release_of_a_held_task_is_its_button_and_the_wider_ones_are_in_the_menu(
