@@ -159,6 +159,7 @@ def test_a_token_is_shown_once_and_revoked(admin: httpx.Client, session: Session
     page = admin.get("/-/tokens")
     assert secret not in page.text
     assert "<b>night" not in page.text
+    assert said(admin.get("/-/tokens")).count("are signed out: you, too.") == 1, "only the visitor's own token"
     assert send(admin, "revoke-token", page="/-/tokens", name=str(token.id)).status_code == 303
     assert check(session, secret) is None
     assert "is revoked already" in said(send(admin, "revoke-token", page="/-/tokens", name=str(token.id)), 409)
