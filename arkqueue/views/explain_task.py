@@ -36,13 +36,13 @@ from arkqueue.views.explanation import (
 )
 from arkqueue.views.graph import kind_of
 from arkqueue.views.naming import task_name, task_names
+from arkqueue.views.not_starting import asking, ready
 from arkqueue.views.outdated import SKIP_OUTDATED, at, come_back_late, gone, late_release, later, outdated, rows_by_id
 from arkqueue.views.reasons import (
     MOST_ITEMS,
     Reason,
     Why,
     about_to_be_canceled,
-    asking,
     at_gate,
     deferred,
     doing,
@@ -57,7 +57,6 @@ from arkqueue.views.reasons import (
     parked,
     part_behind,
     paused,
-    ready,
     released,
     remedies,
     retry_from_command,

@@ -19,16 +19,8 @@ from arkqueue.views.archives import archive as show_archive
 from arkqueue.views.installation import task_managers
 from arkqueue.views.locks import command
 from arkqueue.views.naming import task_names
-from arkqueue.views.reasons import (
-    Reason,
-    Why,
-    archive_paused,
-    at_its_limit,
-    having,
-    lacking,
-    lock_paused,
-    no_fit_host,
-)
+from arkqueue.views.not_starting import at_its_limit, having, lacking, lock_paused, no_fit_host
+from arkqueue.views.reasons import Reason, Why, archive_paused
 
 MOST_LOCKS = 20
 """The most locks that are named: each item of a list may ask for a lock of its own."""

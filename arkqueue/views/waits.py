@@ -17,10 +17,11 @@ from arkqueue.db.session import Session
 from arkqueue.model import ArchiveId
 from arkqueue.names import run_name
 from arkqueue.states import State
-from arkqueue.views import reasons
+from arkqueue.views import not_starting, reasons
 from arkqueue.views.naming import task_name
+from arkqueue.views.not_starting import Around
 from arkqueue.views.public import PublicSession
-from arkqueue.views.reasons import MOST_ITEMS, Around, Reason, Why
+from arkqueue.views.reasons import MOST_ITEMS, Reason, Why
 from arkqueue.views.tasks import Behind, TaskView, behind_skipped, rows_of
 
 MOST_NAMES = 60
@@ -146,9 +147,9 @@ def _alone(session: Session, cause: str, row: Any, around: Around) -> list[Reaso
     """The reason of a task that does not wait for another task."""
     subject = _label(row)
     if cause == "locks":
-        return reasons.asking(session, row, subject, around, brief=True)[:1]
+        return not_starting.asking(session, row, subject, around, brief=True)[:1]
     if cause == "ready" and row.state == State.READY:
-        reason = reasons.ready(session, row, subject, around, brief=True)
+        reason = not_starting.ready(session, row, subject, around, brief=True)
         return [] if reason.kind is Why.ABOUT_TO_START else [reason]
     if cause == "deferred" and row.state == State.DEFERRED:
         return [reasons.deferred(row, subject, brief=True)]

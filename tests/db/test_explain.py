@@ -16,7 +16,7 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import ArchiveId, End, Fault, RunId, Workflow
 from arkqueue.queue import archives, claim, control, deletion, finish, redo, retrying
-from arkqueue.views import explain_task, reasons
+from arkqueue.views import explain_task, not_starting
 from arkqueue.views.explain import explain, explain_name
 from arkqueue.views.explanation import Explanation
 from arkqueue.views.outdated import outdated
@@ -297,7 +297,7 @@ def test_is_ready_and_others_are_ahead_of_it(session: Session) -> None:
 def test_where_more_are_ahead_than_are_counted_it_says_at_least(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reasons, "MOST_AHEAD", 2)
+    monkeypatch.setattr(not_starting, "MOST_AHEAD", 2)
     archive = an_archive(session)
     a_task_manager(session, slots=1)
     archive.commit(dict.fromkeys("abcde", ""))
