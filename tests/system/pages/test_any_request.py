@@ -49,6 +49,12 @@ def browser(admin: httpx.Client, session: Session) -> httpx.Client:
     return admin
 
 
+@pytest.fixture
+def form(browser: httpx.Client) -> str:
+    """The secret of the session's forms, whatever page they are on."""
+    return form_of(browser.get("/papers"))
+
+
 @fuzzed
 @given(PAGES | st.text(max_size=8), st.dictionaries(st.sampled_from(ASKED), VALUES, max_size=3))
 def test_any_address(browser: httpx.Client, path: str, asked: dict[str, str]) -> None:
@@ -58,8 +64,11 @@ def test_any_address(browser: httpx.Client, path: str, asked: dict[str, str]) ->
 
 @fuzzed
 @given(VERBS, VALUES, st.booleans(), st.dictionaries(st.sampled_from(FIELDS), VALUES, max_size=4))
-def test_any_form(browser: httpx.Client, verb: str, name: str, is_of_name: bool, fields: dict[str, str]) -> None:
+def test_any_form(
+    browser: httpx.Client, form: str, verb: str, name: str, is_of_name: bool, fields: dict[str, str]
+) -> None:
     address = "/-/act" if is_of_name else f"/-/act/{verb}"
-    sent = {"form": form_of(browser.get("/papers")), "back": "/papers", "name": name, "verb": verb, **fields}
+    sent = {"form": form, "back": "/papers", "name": name, "verb": verb, **fields}
     answer = browser.post(address, data=sent)
     assert answer.status_code < 500, answer.text
+    assert "was not sent from a page" not in answer.text, "the secret stays"
