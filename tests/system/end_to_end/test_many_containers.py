@@ -44,7 +44,7 @@ def what_is_left(arkqueue: Installation, engine: OwnEngine) -> list[str]:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     ("revisions", "width"),
-    [pytest.param(3, 20, marks=pytest.mark.full), pytest.param(10, 50, marks=pytest.mark.long)],
+    [pytest.param(3, 8, marks=pytest.mark.full), pytest.param(10, 50, marks=pytest.mark.long)],
 )
 def test_many_tasks_in_containers_leave_nothing(
     installations: Installations, archives: Archives, own_engine: Callable[[], OwnEngine], revisions: int, width: int
