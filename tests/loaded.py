@@ -200,7 +200,7 @@ ARKQUEUE = "import arkqueue.cli; arkqueue.cli.main()"
 SCRIPT = """
 import runpy, sys
 sys.dont_write_bytecode = True
-sys.argv[:] = sys.argv[2:]
+sys.argv[:] = sys.argv[2:] if sys.argv[1] == "-B" else sys.argv[1:]
 sys.path.insert(0, sys.argv[0].rpartition("/")[0])
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
@@ -213,11 +213,20 @@ def write_program(path: Path, log: Path | None = None) -> None:
     _write(path, ARKQUEUE, log)
 
 
-def write_python(path: Path) -> None:
-    """Writes an executable that behaves like ``python -B SCRIPT``, and has the modules imported that
-    arkqueue uses.
+def write_python(path: Path, *modules: str) -> None:
+    """Writes an executable that behaves like ``python -B SCRIPT``, but has arkqueue and the given
+    modules imported.
     """
     _write(path, SCRIPT)
+    _import(modules)
+
+
+@cache
+def _import(modules: tuple[str, ...]) -> None:
+    """Lets the loader import modules, if it has not yet."""
+    with _connected() as loader:
+        loader.sendall(repr({"modules": modules}).encode() + b"\n")
+        assert loader.recv(10), "the loader of the tests is gone"
 
 
 def _write(path: Path, program: str, log: Path | None = None) -> None:

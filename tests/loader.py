@@ -7,7 +7,7 @@ folder of its socket.
 A request is the ``repr`` of a dictionary on one line, with three file descriptors: the standard
 input, output and error of the new program. The answer has two lines: the program's process id, and later its exit code. The
 connection stays open until the program has ended. A request with ``ends_with_caller`` kills the
-program when the caller closes the connection earlier.
+program when the caller closes the connection earlier. A request with ``modules`` only imports them.
 """
 
 from __future__ import annotations
@@ -128,6 +128,15 @@ def _serve(listener: socket.socket, controller: int) -> str:
             continue
         connection, _ = listener.accept()
         request, descriptors = _received(connection)
+        if request is not None and "modules" in request:
+            with connection:
+                for module in request["modules"]:
+                    with suppress(ImportError):  # a program that needs it says so
+                        importlib.import_module(module)
+                gc.collect()
+                gc.freeze()
+                connection.sendall(b"ready\n")
+            continue
         program = os.fork() if request is not None else -1
         if request is not None and program == 0:
             for other, (_, asked) in forked.items():
