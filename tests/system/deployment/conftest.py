@@ -2,7 +2,8 @@
 instead of pulled from a registry.
 
 The base is a Debian from ``debootstrap`` that trusts the certificate authorities of this host. Each
-image is built once for all workers of a test run.
+image is built once for all workers of a test run. The base holds what a build would otherwise do
+again for each image: the lists of apt, and the packages of `INCLUDED`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,17 @@ from tests.requirements import missing
 ROOT = Path(arkqueue.__file__).parents[1]
 HERE = Path(__file__).parent
 SUITE = "bookworm"
+INCLUDED = "ca-certificates", "python3"
+"""Packages that most images install. ``test_images`` checks that the Dockerfiles name them, as
+another base does not have them.
+"""
+SLIM = """\
+path-exclude /usr/share/doc/*
+path-exclude /usr/share/man/*
+path-exclude /usr/share/locale/*
+force-unsafe-io
+"""
+"""The settings of dpkg: what ``debian:bookworm-slim`` leaves out, and no wait for a disk."""
 AUTHORITIES = Path("/usr/local/share/ca-certificates")
 
 Build = Callable[..., str]
@@ -70,19 +82,23 @@ def postgres_image(build: Build) -> str:
 def _bootstrap(api: docker.APIClient, name: str, config: pytest.Config) -> None:
     if shutil.which("debootstrap") is None or os.geteuid() != 0:
         missing("debootstrap and root, to make a base image (Debian: apt-get install debootstrap)")
-    folder = Path(tempfile.mkdtemp(prefix="arkqueue-base-", dir="/tmp"))
+    folder = Path(tempfile.mkdtemp(prefix="arkqueue-base-"))
     try:
-        done = subprocess.run(
-            ["debootstrap", "--variant=minbase", SUITE, str(folder)], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-        )  # fmt: skip
-        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+        folder.chmod(0o755)
+        settings = folder / "etc" / "dpkg" / "dpkg.cfg.d"
+        settings.mkdir(parents=True)
+        (settings / "slim").write_text(SLIM)
+        _run("debootstrap", "--variant=minbase", f"--include={','.join(INCLUDED)}", SUITE, str(folder))
+        (folder / "etc" / "apt" / "apt.conf.d" / "slim").write_text('Acquire::Languages "none";\n')
+        _run("chroot", str(folder), "apt-get", "update")
         trusted = folder / AUTHORITIES.relative_to("/")
         trusted.mkdir(parents=True, exist_ok=True)
         for certificate in AUTHORITIES.glob("*.crt"):
             shutil.copy(certificate, trusted)
+        _run("chroot", str(folder), "update-ca-certificates")
         with tempfile.TemporaryFile() as packed:
             with tarfile.open(fileobj=packed, mode="w") as tar:
-                tar.add(folder, ".", filter=_without_what_apt_keeps)
+                tar.add(folder, ".", filter=_without_packages)
             packed.seek(0)
             api.import_image_from_data(
                 packed,
@@ -97,8 +113,13 @@ def _bootstrap(api: docker.APIClient, name: str, config: pytest.Config) -> None:
         shutil.rmtree(folder)
 
 
-def _without_what_apt_keeps(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    return None if member.name.startswith(("./var/cache/apt/archives/", "./var/lib/apt/lists/")) else member
+def _run(*command: str) -> None:
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+
+
+def _without_packages(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    return None if member.name.startswith("./var/cache/apt/archives/") else member
 
 
 def _built(
