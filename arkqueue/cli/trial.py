@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 PATIENCE = 120.0
 """The seconds after which waiting ends with an error."""
+SHORTEST, LONGEST = 0.02, 0.2
+"""The seconds between two looks at what is waited for, at the beginning and after two seconds."""
 
 
 def end_with_the_terminal() -> None:
@@ -71,14 +73,17 @@ def own_server(home: Path, *, slots: int = 4) -> Iterator[Client]:
 
 
 def wait(happened: Callable[[], T], what: str, patience: float = PATIENCE) -> T:
-    """Call ``happened`` again and again until it returns a true value. Returns this value."""
-    deadline = time.monotonic() + patience
+    """Call ``happened`` again and again until it returns a true value. Returns this value. The
+    calls become rarer, because a call that asks the server may take as long as a pause.
+    """
+    begin = time.monotonic()
     while not (answer := happened()):
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - begin
+        if waited > patience:
             raise ArkqueueError(
                 what, f"did not come within {patience:.0f} seconds", "See serve.log in its home folder."
             )
-        time.sleep(0.02)
+        time.sleep(min(max(waited / 10, SHORTEST), LONGEST))
     return answer
 
 
