@@ -1,4 +1,4 @@
-"""Locks before which 100,000 tasks stand (design 5.25): a task that sits on a lock gives it back, and
+"""Locks before which 20,000 tasks stand (design 5.25): a task that sits on a lock gives it back, and
 the turn comes back to it, without anybody reading through the others.
 """
 
@@ -20,7 +20,7 @@ from tests.db.test_global_locks import Connect, archives, counting, pass_on
 
 __all__ = ["archives"]
 
-MANY = 100_000
+MANY = 20_000
 FEW = 2000
 """The most rows and index entries that may be read of tasks and their lines, where each is asked for
 what stands first.
@@ -70,7 +70,7 @@ def claimed(archive: AnArchive, slots: int) -> list[str]:
     return [f"{one.archive.name}/{one.name}" for one in found]
 
 
-def test_a_priority_of_90_behind_100_000_gives_a_lock_of_the_installation_back(
+def test_a_priority_of_90_behind_20_000_gives_a_lock_of_the_installation_back(
     archives: tuple[AnArchive, AnArchive], second_connection: Connect
 ) -> None:
     """Its archive claims the others first, which name no lock. The turn comes back to it when the other archive's task has ended."""
@@ -105,7 +105,7 @@ def reads_of_pass_on(connection: Connection, name: str) -> int:
         return read()
 
 
-def test_a_priority_of_90_has_its_turn_beside_100_000_that_wait_in_another_archive(
+def test_a_priority_of_90_has_its_turn_beside_20_000_that_wait_in_another_archive(
     archives: tuple[AnArchive, AnArchive], second_connection: Connect
 ) -> None:
     """Archives take turns at a lock of the installation, whatever the priorities of their tasks; also after it was given back."""
@@ -139,7 +139,7 @@ def test_a_priority_of_90_has_its_turn_beside_100_000_that_wait_in_another_archi
 
 
 @pytest.mark.parametrize("lock", ["tex", "global/printer"])
-def test_a_priority_of_90_gives_a_lock_back_to_the_first_of_100_000_of_its_archive(
+def test_a_priority_of_90_gives_a_lock_back_to_the_first_of_20_000_of_its_archive(
     archives: tuple[AnArchive, AnArchive], second_connection: Connect, lock: str
 ) -> None:
     """They are before it in the order of claims, and want the lock."""
@@ -166,7 +166,7 @@ def test_a_priority_of_90_gives_a_lock_back_to_the_first_of_100_000_of_its_archi
     assert (one.state("x-1@3"), one.state("sits@2")) == ("waiting", "waiting")
 
 
-def test_behind_100_000_that_nothing_can_run_a_list_of_locks_reads_few(
+def test_behind_20_000_that_nothing_can_run_a_list_of_locks_reads_few(
     archives: tuple[AnArchive, AnArchive], second_connection: Connect
 ) -> None:
     one, _ = archives

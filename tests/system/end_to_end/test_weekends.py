@@ -13,7 +13,7 @@ from tests.waiting import eventually
 
 STRICT = {"COMMIT": {"depends": [{"task": "PREV:*", "when": "settled"}]}}
 """Every task waits until the previous revision has settled."""
-IMPORTED = 5_000
+IMPORTED = 1_500
 
 
 def weekend(papers: Archive, workflow: dict[str, dict[str, object]], shared: Installation) -> None:
@@ -81,7 +81,7 @@ def a_history(number: int) -> bytes:
 
 
 @pytest.mark.full
-def test_an_import_of_5_000_revisions_waits_for_a_person_and_then_runs_what_counts(
+def test_an_import_of_1_500_revisions_waits_for_a_person_and_then_runs_what_counts(
     installations: Installations, archives: Archives, tmp_path: Path
 ) -> None:
     arkqueue = installations(slots=2)
