@@ -446,7 +446,7 @@ class TestManyTasks:
         executor = bench.another()
         before = taken()
 
-        for attempt in range(40):
+        for attempt in range(16):
             running, _ = bench.start("echo out; echo err >&2", attempt=attempt, by=executor)
             if attempt % 4 == 0:
                 running.stop(0)
