@@ -232,8 +232,9 @@ def a_collection(
     storage = {"threshold": 100, "threshold_unestimated": 100, "retry_after": 1} | working_storage
     host.write_settings(settings, services, arkqueue.home(), token, **storage)
     if not is_alone:
-        write_program(folder / "arkqueue")
-        host.change_settings(settings, arkqueue=[str(folder / "arkqueue")])
+        program = folder / "arkqueue-loaded"
+        write_program(program)
+        host.change_settings(settings, arkqueue=[str(program)])
     return Ingest(arkqueue, services, folder, name, settings)
 
 

@@ -39,7 +39,8 @@ def test_no_batch_is_lost_doubled_or_stuck_whatever_is_killed(
             server = Killed(arkqueue)
             arkqueue("lock", "set", "global/ingest", "unlimited")
             with host.services(tmp_path / "services", own) as services:
-                demo = a_collection(arkqueue, services, tmp_path, threshold=80, threshold_unestimated=70, is_alone=True)
+                limits = {"threshold": 80, "threshold_unestimated": 70}
+                demo = a_collection(arkqueue, services, tmp_path, is_alone=size > 20, **limits)
                 motion = Motion(demo.name, server, services, disk)
                 told = motion.run(rounds=1, size=size)
                 print(told)
