@@ -23,6 +23,7 @@ from arkqueue.queue import sign_ins, tokens
 from arkqueue.queue.tokens import Scope, Token
 from arkqueue.views.find import find_item, find_run, find_task
 from arkqueue.views.lists import has_list
+from arkqueue.web.access import Caller
 from arkqueue.web.hosts import check_host
 from arkqueue.web.live import Subscription
 from arkqueue.web.openid import RETURN
@@ -309,14 +310,19 @@ async def _live(request: Request) -> Response:
     ``?as-of=`` the moment as of which the page is current.
     """
 
-    def admitted() -> Subscription:
-        of, attempt, size = asked(request, "of"), asked(request, "attempt"), asked(request, "log-size")
+    of = asked(request, "of")
+
+    def reader() -> Caller:
         visitor = visitor_of(request)
         if not visitor.caller.token.covers(of) and of in request.app.state.configuration.public:
             visitor = anybody_of(request) or visitor
-        caller = visitor.caller
+        return visitor.caller
+
+    def admitted() -> tuple[Token, Subscription]:
+        attempt, size = asked(request, "attempt"), asked(request, "log-size")
+        caller = reader()
         archives = [caller.archive(of)] if of else caller.archives()
-        return Subscription(
+        return caller.token, Subscription(
             None if archives is None else frozenset(archives),
             caller.attempt(int(attempt)) if attempt.isdecimal() else None,
             int(size) if size.isdecimal() else -1,
@@ -324,14 +330,16 @@ async def _live(request: Request) -> Response:
         )
 
     def is_signed_in() -> bool:
+        # Where archives are public, a browser whose sign-in has ended is still a visitor, but one who
+        # may see less.
         try:
-            visitor_of(request)
+            now = reader().token
         except (SignInNeeded, ArkqueueError):
             return False
-        return True
+        return (now.id, now.archives) == (token.id, token.archives)
 
     try:
-        subscription = await run_in_threadpool(admitted)
+        token, subscription = await run_in_threadpool(admitted)
     except SignInNeeded:
         # After this status, a browser does not connect again.
         return Response(status_code=204, headers=HEADERS)

@@ -265,6 +265,32 @@ def test_a_page_ends_with_its_sign_in(visitor: Visitors, session: Session, monke
             pass  # until it ends
 
 
+def test_a_page_ends_with_its_sign_in_also_where_other_archives_are_public(
+    session: Session,
+    configuration: Configuration,
+    monkeypatch: pytest.MonkeyPatch,
+    no_queue_manager: None,  # noqa: ARG001  it sets
+) -> None:
+    monkeypatch.setattr(live, "HEARTBEAT", 0.05)
+    an_archive(session, "papers")
+    an_archive(session, "open")
+    token, secret = tokens.create(session, name="test", scope=Scope.READ, archives=None, by="test")
+    server = run_api(create_app(session, configuration.model_copy(update={"public": ("open",)})), "127.0.0.1", 0)
+    try:
+        with httpx.Client(base_url=server.url, **PLAIN) as browser:
+            browser.post("/-/sign-in", data={"token": secret})
+            with opened(browser, "/-/live?of=papers") as of_papers, opened(browser, "/-/live") as of_all:
+                tokens.revoke(session, token.id, "test")
+                for events in (of_papers, of_all):
+                    for line, _ in enumerate(events):
+                        assert line < 300, "it did not end"
+            with opened(browser, "/-/live?of=open") as of_open:
+                for _ in range(3):
+                    assert "event: here" in of_open, "it ended although everybody may see the archive"
+    finally:
+        server.close()
+
+
 def test_a_page_that_does_not_read_is_dropped_and_holds_up_no_other(
     visitor: Visitors, session: Session, configuration: Configuration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
