@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote, urlencode
 
 from fastapi.concurrency import run_in_threadpool
 from starlette import types
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route, Router
 
@@ -90,6 +90,8 @@ def pages() -> types.ASGIApp:
 
         try:
             await router(scope, receive, sent)
+        except ClientDisconnect:
+            pass  # nobody waits for an answer, or the form is too long, which `LimitedBody` answers
         except Exception as error:
             response = None if has_begun else mistake_page(Request(scope), error)
             if response is None:

@@ -252,6 +252,30 @@ def test_a_form_without_end_is_refused(visitor: Visitors) -> None:
     assert "is longer than 1048576 bytes" in said(long, 413)
 
 
+@pytest.mark.parametrize("accept", ["text/html", "*/*"])
+def test_a_form_without_end_in_pieces_is_refused_as_too_long(
+    server: ApiServer, caplog: pytest.LogCaptureFixture, accept: str
+) -> None:
+    for address in ("/-/sign-in", "/-/act", "/-/act/lock", "/-/sign-out"):
+        pieces = (b"x" * 65536 for _ in range(17))
+        answer = httpx.post(server.url + address, content=pieces, headers={"accept": accept}, **PLAIN)
+        assert answer.status_code == 413, address
+    assert not caplog.records
+
+
+def test_a_browser_that_leaves_in_the_midst_of_a_form_is_no_mistake(
+    server: ApiServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    head = "Host: localhost\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n"
+    for address in ("/-/sign-in", "/-/act", "/-/act/lock", "/-/sign-out"):
+        with socket.create_connection((server.host, server.port), timeout=30) as connection:
+            connection.sendall(f"POST {address} HTTP/1.1\r\n{head}".encode())
+            assert connection.recv(12) == b"HTTP/1.1 100"  # the page reads the form now
+            connection.sendall(b"half")
+    server.close()  # after the requests have ended
+    assert not caplog.records
+
+
 def test_an_address_that_is_none_is_no_mistake(server: ApiServer, caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_connection((server.host, server.port), timeout=30) as connection:
         connection.sendall(b"GET * HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
