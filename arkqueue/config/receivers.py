@@ -26,8 +26,11 @@ def origin_of(url: str) -> str:
 
 
 def is_mail_address(text: str) -> bool:
-    """Whether a text is one plain e-mail address: no name, no quotes, no list."""
-    plain = r"[A-Za-z0-9][A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{0,63}@[A-Za-z0-9][A-Za-z0-9.-]{0,188}"
+    """Whether a text is one plain e-mail address: no name, no quotes, no list, and no route. Mail
+    servers may forward ``ann%example.net@example.org`` and ``example.net!ann@example.org`` to
+    ann@example.net.
+    """
+    plain = r"[A-Za-z0-9][A-Za-z0-9.#$&'*+/=?^_`{|}~-]{0,63}@[A-Za-z0-9][A-Za-z0-9.-]{0,188}"
     return re.fullmatch(plain, text) is not None
 
 

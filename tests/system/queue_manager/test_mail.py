@@ -288,6 +288,8 @@ def test_an_author_with_an_address_that_the_configuration_does_not_allow_gets_no
         ("Ben <ben@example.org,evil@example.net>", ""),
         ("Ben <a b@example.org>", ""),
         ("Ben <-o@example.org>", ""),
+        ("Ben <ben%example.net@example.org>", ""),
+        ("Ben <example.net!ben@example.org>", ""),
     ],
 )
 def test_an_address_is_taken_from_an_author_only_where_it_is_one(author: str, address: str) -> None:
