@@ -204,10 +204,22 @@ def _begun(request: Request) -> tuple[str, str, str]:
         raise NotSignedIn(fault)
     if len(state) > 4096 or not hmac.compare_digest(_digest(secret, "state", said).encode(), proof.encode()):
         raise NotSignedIn("came back with the state of another one, or of another browser")
-    began, _, target = json.loads(base64.urlsafe_b64decode(said))
-    if time.time() - began > PATIENCE:
+    # The proof shows only that the browser's secret was known, and a program can choose its own.
+    if (written := _written(said)) is None:
+        raise NotSignedIn("came back with a state that this server did not write")
+    began, target = written
+    if int(time.time()) - began > PATIENCE:
         raise NotSignedIn(f"was begun more than {PATIENCE // 60} minutes ago")
     return secret, said, local(target)
+
+
+def _written(said: str) -> tuple[int, str] | None:
+    """The time and the page in the text of a state; None: this server did not write it."""
+    try:
+        began, _, target = json.loads(base64.urlsafe_b64decode(said))
+    except (ValueError, TypeError, RecursionError):
+        return None
+    return (began, target) if type(began) is int and isinstance(target, str) else None
 
 
 def _secret(request: Request) -> str | None:
@@ -220,11 +232,9 @@ def _wanted(request: Request) -> str:
     address, which proves nothing.
     """
     said, _, _ = request.query_params.get("state", "")[:4096].partition(".")
-    try:
-        _, _, target = json.loads(base64.urlsafe_b64decode(said))
-    except (ValueError, TypeError, RecursionError):
-        target = request.query_params.get("next", "/")
-    return target if isinstance(target, str) and len(target) <= LONGEST_ADDRESS else "/"
+    written = _written(said)
+    target = request.query_params.get("next", "/") if written is None else written[1]
+    return target if len(target) <= LONGEST_ADDRESS else "/"
 
 
 def _digest(secret: str, what: str, said: str) -> str:

@@ -5,6 +5,7 @@ slow or away as the test says.
 from __future__ import annotations
 
 import base64
+import hmac
 import json
 import os
 import re
@@ -372,6 +373,22 @@ def test_a_state_that_somebody_wrote_is_worth_nothing(visitor: Visitors) -> None
         assert refused.status_code == 403, forged
         assert "the state of another one" in refused.text
         assert 'href="/-/sign-in?next=%2F"' in refused.text
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["x", "7", "[7]", "{}", '["7", "", "/"]', '[7, "", 7]', '[7, "", null]', "[" * 2000, f'[{"9" * 2000}, "", "/"]'],
+)
+def test_a_state_that_a_program_wrote_for_a_secret_of_its_own_is_no_mistake(visitor: Visitors, written: str) -> None:
+    secret = "x" * 43
+    said = base64.urlsafe_b64encode(written.encode()).decode()
+    digest = hmac.digest(secret.encode(), f"state {said}".encode(), "sha256")
+    proof = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+    program = visitor()
+    program.cookies.set("arkqueue_openid", secret)
+    refused = program.get("/-/openid/return", params={"code": "x", "state": f"{said}.{proof}"})
+    assert refused.status_code == 403
+    assert 'href="/-/sign-in?next=%2F"' in refused.text
 
 
 def test_an_answer_of_another_provider_is_refused(visitor: Visitors, provider: OpenIdProvider) -> None:
