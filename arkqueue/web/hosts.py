@@ -15,7 +15,11 @@ from urllib.parse import urlsplit
 
 from starlette.requests import Request
 
+from arkqueue.text import one_line
 from arkqueue.web.problems import Refused
+
+LONGEST_HOST = 255
+"""The most characters of a foreign name that a refusal repeats."""
 
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(?::\d{1,5})?", re.ASCII)
 """A name or an address, and perhaps a port. Starlette takes the part of the header that it
@@ -30,7 +34,7 @@ def check_host(request: Request) -> None:
     host = found[1].strip("[]").lower() if found else header
     named = urlsplit(configuration.public_url or "").hostname
     if not (_is_address(host) or host in _own_names() or host in configuration.hosts or host == named):
-        fault = f"asks for the host {host!r}, which is not a name of this server"
+        fault = f"asks for the host {one_line(ascii(host), LONGEST_HOST)}, which is not a name of this server"
         raise Refused(421, "the request", fault, "Set hosts in the configuration to the names of this server.")
 
 

@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 
 from arkqueue import errors
 from arkqueue.config.values import PLAIN_WORDS
+from arkqueue.text import LONGEST, name_visible
 
 log = logging.getLogger("arkqueue")
 
@@ -205,7 +206,7 @@ async def _unstorable(_: Request, error: Exception) -> JSONResponse:
 
 
 async def _mistake(request: Request, error: Exception) -> JSONResponse:
-    log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    log.error("%s %s failed", request.method, name_visible(request.url.path[:LONGEST]), exc_info=error)
     return of_error(mistake())
 
 

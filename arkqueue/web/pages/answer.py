@@ -28,7 +28,7 @@ from arkqueue.errors import ArkqueueError, Busy, Forbidden, Invalid, NotFound
 from arkqueue.names import dependency_in_words, page_path
 from arkqueue.states import RunState
 from arkqueue.text import LONGEST as LONGEST_LINE
-from arkqueue.text import one_line, shortened, visible
+from arkqueue.text import name_visible, one_line, shortened, visible
 from arkqueue.views.reasons import Reason, Why
 from arkqueue.views.search import LONGEST
 from arkqueue.web import problems
@@ -272,7 +272,7 @@ def mistake_page(request: Request, error: Exception) -> Response | None:
         return None
     if isinstance(error, HTTPException):
         return refused_page(request, None, problems.of_framework(request, error, "Go to the overview."))
-    log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    log.error("%s %s failed", request.method, name_visible(request.url.path[:LONGEST_LINE]), exc_info=error)
     return refused_page(request, None, problems.mistake())
 
 

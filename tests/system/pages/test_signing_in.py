@@ -228,6 +228,9 @@ def test_a_browser_that_was_led_here_under_a_foreign_name_is_refused(visitor: Vi
         ("[::1]:8417", 200),
     ):
         assert browser.get("/", headers={"host": host}).status_code == status, host
+    long = browser.get("/-/openid", headers={"host": "\x7fx" * 1000}).text
+    assert "\x7f" not in long
+    assert long.count("\\x7f") < 300, "the whole name is repeated"
 
 
 def test_who_may_look_has_no_buttons_and_cannot_act(visitor: Visitors, session: Session) -> None:
