@@ -15,6 +15,7 @@ from arkqueue.model import ArchiveId, Workflow
 from arkqueue.queue import locks
 from arkqueue.queue.tokens import Scope
 from tests.builders import AnArchive, a_workflow, an_archive, an_entry, faulty
+from tests.db.test_notifications import failed_runs, set_receivers
 from tests.system.pages.test_browser import Opened, opened
 from tests.system.waking import waking_session
 
@@ -122,9 +123,17 @@ def test_a_window_of_half_a_screen_shows_what_happens_and_all_of_a_log(opened: O
     archive.write("pdf@2", b"page 1\n")
     archive.end("pdf@2", 1)
     locks.pause(session, ArchiveId(archive.id), "tex", "", "ann")
+    told = an_archive(session, f"b-{'very-' * 10}long-name")
+    set_receivers(told, ci=["failed"])
+    failed_runs(told, 2)
     page = opened("/")
     run = f"/{archive.name}@2"
-    for address, parts in (("/", ".now > *"), (run, ".of-task td"), (f"{run}/pdf", ".log-head > :not(.grow)")):
+    for address, parts in (
+        ("/", ".now > *"),
+        (run, ".of-task td"),
+        (f"{run}/pdf", ".log-head > :not(.grow)"),
+        ("/-/notifications", ".flow td, .flow button"),
+    ):
         page.goto(address)
         for width in (740, 860, 1000, 1100, 1200):
             page.set_viewport_size({"width": width, "height": 800})
