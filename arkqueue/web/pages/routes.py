@@ -302,7 +302,8 @@ def _sign_out_with(request: Request, body: bytes) -> Response:
     is_person = bool(secret) and sign_ins.person_of(session, secret) is not None
     sign_ins.sign_out(session, secret)
     response = RedirectResponse(f"{SIGN_IN}?out=1" if is_person else SIGN_IN, 303, HEADERS)
-    response.delete_cookie(COOKIE)
+    if secret:  # a browser sends no cookie with a form of another site, which must not sign it out
+        response.delete_cookie(COOKIE)
     return response
 
 

@@ -212,6 +212,10 @@ def test_a_form_of_another_site_does_nothing(visitor: Visitors, session: Session
     from_elsewhere = {"sec-fetch-site": "cross-site"}
     assert browser.post("/-/act", data=fields | {"form": own}, headers=from_elsewhere).status_code == 403
     assert archive.state("a@2") == "ready"
+    # A browser sends no cookie with the form of another site, but does what the answer says with it.
+    for headers in (from_elsewhere, {}):
+        answer = visitor().post("/-/sign-out", headers=headers)
+        assert "set-cookie" not in answer.headers, "another site signs the browser out"
     assert browser.post("/-/act", data=fields | {"form": own}).status_code == 303
     assert archive.state("a@2") == "canceled"
 
