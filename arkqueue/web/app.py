@@ -200,7 +200,7 @@ class LimitedBody:
                 await send(message)
 
         await self._app(scope, limited, answer)
-        if not is_answered and seen > most:
+        if not is_answered:
             await _too_long(scope, most)(scope, receive, send)
 
 

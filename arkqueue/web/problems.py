@@ -15,6 +15,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from arkqueue import errors
 from arkqueue.config.values import PLAIN_WORDS
@@ -146,6 +147,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(psycopg.DataError, _unstorable)
     app.add_exception_handler(UnicodeEncodeError, _unstorable)
+    app.add_exception_handler(ClientDisconnect, _left)
     app.add_exception_handler(Exception, _mistake)
 
 
@@ -203,6 +205,13 @@ async def _unstorable(_: Request, error: Exception) -> JSONResponse:
     """
     log.info("refused: %s", error)
     return of_error(unstorable())
+
+
+async def _left(_: Request, __: Exception) -> JSONResponse:
+    """The answer to a client that left before its request was whole. Nobody reads it, and it is no
+    mistake.
+    """
+    return of_error(Refused(400, "the request", "has not come whole"))
 
 
 async def _mistake(request: Request, error: Exception) -> JSONResponse:

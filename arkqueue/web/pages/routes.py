@@ -91,7 +91,7 @@ def pages() -> types.ASGIApp:
         try:
             await router(scope, receive, sent)
         except ClientDisconnect:
-            pass  # nobody waits for an answer, or the form is too long, which `LimitedBody` answers
+            raise  # no mistake: `problems` and `LimitedBody` answer it
         except Exception as error:
             response = None if has_begun else mistake_page(Request(scope), error)
             if response is None:

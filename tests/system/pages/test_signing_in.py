@@ -270,14 +270,18 @@ def test_a_form_without_end_in_pieces_is_refused_as_too_long(
     assert not caplog.records
 
 
-def test_a_browser_that_leaves_in_the_midst_of_a_form_is_no_mistake(
-    server: ApiServer, caplog: pytest.LogCaptureFixture
+def test_who_leaves_in_the_midst_of_a_form_or_a_submission_is_no_mistake(
+    server: ApiServer, session: Session, caplog: pytest.LogCaptureFixture
 ) -> None:
-    head = "Host: localhost\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n"
-    for address in ("/-/sign-in", "/-/act", "/-/act/lock", "/-/sign-out"):
+    an_archive(session, "papers")
+    _, secret = a_token(session, Scope.OPERATE)
+    head = f"Host: localhost\r\nAuthorization: Bearer {secret}\r\nContent-Type: application/json\r\n"
+    head += "Content-Length: 100\r\nExpect: 100-continue\r\n\r\n"
+    submissions = "/api/v1/archives/papers/submissions"
+    for address in ("/-/sign-in", "/-/act", "/-/act/lock", "/-/sign-out", submissions):
         with socket.create_connection((server.host, server.port), timeout=30) as connection:
             connection.sendall(f"POST {address} HTTP/1.1\r\n{head}".encode())
-            assert connection.recv(12) == b"HTTP/1.1 100"  # the page reads the form now
+            assert connection.recv(12) == b"HTTP/1.1 100"  # the server reads it now
             connection.sendall(b"half")
     server.close()  # after the requests have ended
     assert not caplog.records
