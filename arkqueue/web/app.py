@@ -165,7 +165,9 @@ _LISTS = re.compile(rf"POST {PREFIX}/archives/[^/]+/uploads")
 
 
 class LimitedBody:
-    """Refuses bodies that are longer than any call of the API accepts, before they are read."""
+    """Refuses bodies that are longer than any call of the API accepts, before they are read, and
+    bodies with two lengths (RFC 9112, 6.1).
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -174,12 +176,16 @@ class LimitedBody:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        headers = dict(scope["headers"])
+        if b"content-length" in headers and b"transfer-encoding" in headers:
+            await _two_lengths()(scope, receive, send)
+            return
         called = f"{scope['method']} {scope['path']}"
         if _STREAMED.fullmatch(called):
             await self._app(scope, receive, send)
             return
         most = uploads.LONGEST_LIST if _LISTS.fullmatch(called) else LONGEST_BODY
-        length = dict(scope["headers"]).get(b"content-length", b"0")
+        length = headers.get(b"content-length", b"0")
         if not length.isdigit() or int(length) > most:
             await _too_long(scope, most)(scope, receive, send)
             return
@@ -223,6 +229,14 @@ class PlainCookies:
 
 def _without_backslashes(cookies: bytes) -> bytes:
     return b";".join(cookie for cookie in cookies.split(b";") if b"\\" not in cookie)
+
+
+def _two_lengths() -> Response:
+    """The answer to a body with two lengths. It ends the connection: a proxy that believes the other
+    length takes the end of this body for the beginning of somebody else's request.
+    """
+    fault = "has both a Content-Length and a Transfer-Encoding"
+    return problems.of_error(problems.Refused(400, "the request", fault, "Send one of them.", Connection="close"))
 
 
 def _too_long(scope: Scope, most: int) -> Response:

@@ -174,6 +174,16 @@ def test_what_is_no_http_is_answered_with_a_problem_document(server: ApiServer) 
             assert is_ended(answers(connection), "400 Bad Request", "is not valid HTTP")
 
 
+def test_nothing_behind_a_request_of_two_lengths_is_read(server: ApiServer) -> None:
+    """A proxy may go by the other length, and so forward two requests as one."""
+    both = HEAD.replace(b"\r\n\r\n", b"\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")
+    with a_connection(server) as connection:
+        connection.sendall(both + WHOLE)
+        said = answers(connection)
+    assert said.count(b"HTTP/1.1 ") == 1
+    assert is_ended(said, "400 Bad Request", "has both a Content-Length and a Transfer-Encoding")
+
+
 def test_a_path_with_a_slash_too_many_leads_nowhere(server: ApiServer) -> None:
     answer = httpx.get(f"{server.url}/api/v1/runs/", **PLAIN)
     problem(answer, 404, "/api/v1/runs/: there is nothing here")
