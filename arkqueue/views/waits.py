@@ -102,7 +102,12 @@ def tell_why_alone(session: Session, tasks: Iterable[TaskView], seen: Sequence[A
         if task.state in _CAUSES or (task.state is State.WAITING and not task.why)
     }
     for id, text in alone(session, [*by_id][:MOST_ALONE], seen).items():
-        words = text.removeprefix("is ready").removeprefix(",").removeprefix("is deferred: ").removeprefix("waits ")
+        if by_id[id].state is State.DEFERRED:  # A table cuts the end off, and the time matters most.
+            why, _, following = text.removeprefix("is deferred: ").rpartition(". The next ")
+            due, point, deadline = following.partition(". ")
+            by_id[id].why = f"the next {due}, as {why}{point}{deadline}"
+            continue
+        words = text.removeprefix("is ready").removeprefix(",").removeprefix("waits ")
         by_id[id].why = words.strip().removeprefix("but ").removeprefix("and ")
 
 

@@ -107,13 +107,16 @@ def test_a_cell_says_why_its_task_waits_that_waits_for_no_other(operator: httpx.
 
 def test_a_cell_says_until_when_its_task_is_deferred(operator: httpx.Client, session: Session) -> None:
     archive = an_archive(session)
-    archive.commit({"pdf": "retries: {max: 1, delay: 5m}", "items": "foreach: [x]", "index": ""})
+    archive.commit({"pdf": "retries: {max: 1, delay: 5m}", "items": "foreach: [x]\ndeadline: 1h", "index": ""})
     archive.end("pdf@2", 1)
     archive.end("items/x@2", 75)
     found = cells(operator)
     words = r"deferred: attempt 1 failed \(exit code 1\)\. The next attempt is due at \d\d:\d\d UTC"
     assert re.fullmatch(rf"papers@2/pdf is {words}\.", found["papers@2/pdf"]["says"])
-    assert re.search(rf">{words}<", operator.get("/papers@2").text)
+    first = r"deferred: the next attempt is due at \d\d:\d\d UTC, as attempt 1 failed \(exit code 1\)"
+    page = operator.get("/papers@2").text
+    assert re.search(f">{first}<", page)
+    assert ", as attempt 1 asked to be run again later (exit code 75). Its deadline is " in page
     assert "papers@2/items/x is deferred: attempt 1 asked to be run again" in found["papers@2/items/x"]["says"]
 
 
