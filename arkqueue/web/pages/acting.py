@@ -65,7 +65,7 @@ def act(visitor: Visitor, request: Request, body: bytes) -> Shown | Response:
         return _acted(caller, request, form)
     except (Conflict, Invalid, NotFound) as error:
         if isinstance(error, Conflict) and (options := offers(error, form["name"], form["verb"])):
-            return answer(request, visitor, refusal(error, form, options), 409)
+            return answer(request, visitor, refusal(error, form, options, filling.page_of(form)), 409)
         if filled := filled_again("/-/act", form):
             return refused_page(request, visitor, error, local(form["back"]), filled=filled)
         raise

@@ -22,6 +22,16 @@ SHOWN: Final = ("task", "without", "first", "last")
 """The fields of the form of a trigger, which are shown again."""
 
 
+def page_of(form: Form) -> str:
+    """The page of a form: where its person comes from; of the form of a trigger, this form with its
+    choices.
+    """
+    if form["verb"] != "trigger":
+        return local(form["back"])
+    chosen = [(field, value) for field, value in form.fields() if field in SHOWN]
+    return f"/-/trigger?{urlencode([('of', form['name']), *chosen])}"
+
+
 def fill(caller: Caller, request: Request, form: Form) -> Shown | Response:
     """Make a backfill; before that, show what the backfill would be."""
     if "@" in form["name"]:

@@ -70,10 +70,12 @@ def _is_of(named: str, name: str) -> bool:
     return named in (name, re.split("[@:]", name, maxsplit=1)[0])
 
 
-def refusal(error: Conflict, form: Form, options: list[Offer]) -> Shown:
-    """A refusal, and the refused form again, with a button for each offer."""
+def refusal(error: Conflict, form: Form, options: list[Offer], back: str) -> Shown:
+    """A refusal, and the refused form again, with a button for each offer. ``back``: the page of the
+    form.
+    """
     fields = form.fields("form", "sure", *(one.option for one in options))
-    return Shown("refused.html", {"error": error, "status": 409, "offers": options, "_fields": fields, "back": form["back"] or "/"})  # fmt: skip
+    return Shown("refused.html", {"error": error, "status": 409, "offers": options, "_fields": fields, "back": back})  # fmt: skip
 
 
 REMOVALS: Final = {"purge-log": "log", "purge-outputs": "outputs"}

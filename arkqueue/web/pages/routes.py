@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
-from urllib.parse import quote, unquote, urlencode
+from urllib.parse import quote, unquote
 
 from fastapi.concurrency import run_in_threadpool
 from starlette import types
@@ -354,17 +354,13 @@ async def _live(request: Request) -> Response:
 
 
 def _back(body: bytes) -> str:
-    """The page of the form; of the form of a trigger, with its choices. If the user must sign in
-    first, the sign-in leads there; the action is not carried out then. A refusal leads there, too.
+    """The page of the form. If the user must sign in first, the sign-in leads there; the action is not
+    carried out then. A refusal leads there, too.
     """
     try:
-        form = Form(body)
+        return filling.page_of(Form(body))
     except ArkqueueError:
         return "/"
-    if form["verb"] == "trigger":
-        chosen = [(field, value) for field, value in form.fields() if field in filling.SHOWN]
-        return f"/-/trigger?{urlencode([('of', form['name']), *chosen])}"
-    return local(form["back"])
 
 
 async def _act(request: Request) -> Response:

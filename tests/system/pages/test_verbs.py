@@ -582,6 +582,10 @@ def test_a_backfill_over_the_work_of_later_revisions_is_forced(operator: httpx.C
     form = form_of(operator.get("/-/trigger?of=papers"))
     fields = {"form": form, "name": "papers", "verb": "trigger", "task": "index", "first": "2", "back": "/papers"}
     refused = operator.post("/-/act", data=fields)
+    (back,) = re.findall(r'<a class="b do" href="([^"]*)">Back</a>', refused.text)
+    again = operator.get(html.unescape(back)).text
+    assert 'name="task" value="index" aria-label="Run index" checked' in again, "the choice is there again"
+    assert 'name="first" value="2"' in again
     shown = offered(operator, refused)
     assert "at 2 revisions , from 2 to 3" in said(shown)
     assert confirm(operator, shown).headers["location"] == "/papers@fill:1"
