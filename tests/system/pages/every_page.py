@@ -136,7 +136,7 @@ FORMS: Final[Mapping[str, Sequence[Sent]]] = {
         _administer("make-token", HOSTILE_ITEM, 200, "The secret of", scope="read"),
         _administer("make-token", "", 422, "Nothing was changed", scope="read"),
         _administer("add-archive", HOSTILE_ITEM, 422, "Nothing was changed", url="file:///nowhere"),
-        _administer("set-lock", "papers/tex", 422, "capacity", capacity=HOSTILE_ITEM),
+        _administer("set-lock", "papers/tex", 422, "tasks at once", capacity=HOSTILE_ITEM),
         _administer("resume-lock", "papers/web", 409, "is not paused"),
         _administer("drain", "nowhere", 404, "nowhere"),
         _administer("resend", "99", 404, "99"),
