@@ -63,7 +63,7 @@ class Way:
         ((name, head),) = archive.heads([], "").items()
         archive.main_branch("")
         archive.check_known(last)
-        news = archive.advance(name, last, head, limit=100, siblings=None).revisions
+        news = archive.advance(name, last, head, limit=100).revisions
         branch = ledger.Branch(known.id, self.archive, name, known.main, known.head_id)
         assert ledger.append(self.session, branch, list(self.entries.entries(last.id, news)))
         (first,) = claim.claim(self.session, ME, ME, 1)

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import logging
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from arkqueue.archive_settings import ArchiveSettings
@@ -21,7 +20,7 @@ from arkqueue.errors import ArchiveUnreachable, TooLarge
 from arkqueue.model import ArchiveId, BranchId, Revision
 from arkqueue.plan import MOST_ROWS, Entry, portions
 from arkqueue.queue import archives, ledger, planning
-from arkqueue.repository import Advance
+from arkqueue.repository import Advance, Fork, NewBranch
 from arkqueue.repository.reader.entries import EntryReader, last_known
 
 log = logging.getLogger("arkqueue")
@@ -33,15 +32,16 @@ CHUNK = 100
 @dataclass(frozen=True, slots=True)
 class _Branch:
     """A branch of the repository: its row in the ledger (None: it is not tracked yet), and its
-    head. ``siblings``: the heads of the other branches, if it is new; they show which of its
-    commits are its own.
+    head. ``fork``: where it leaves the others, if it is new. ``is_older``: True for a new main
+    branch that does not continue the ledger, and so is older than its tracking.
     """
 
     name: str
     known: Any
     head: str
     becomes_main: bool
-    siblings: Mapping[str, str] | None = None
+    fork: Fork | None = None
+    is_older: bool = False
 
     @property
     def is_new(self) -> bool:
@@ -51,15 +51,26 @@ class _Branch:
         return self.known is None or self.known.deleted or self.known.head_id is None
 
     @property
-    def is_behind(self) -> bool:
-        known = self.known
-        is_planned = known is not None and not known.planning and known.revision == self.head
-        return not is_planned or known.deleted or self.becomes_main or self.until is not None
-
-    @property
     def before(self) -> Revision | None:
         """The last revision of its ledger."""
         return last_known(self.known) if self.known is not None and self.known.head_id is not None else None
+
+    @property
+    def as_new(self) -> NewBranch:
+        """Only branches of the ledger count for all others: two new branches would hide their
+        common commits from each other.
+        """
+        before = self.before
+        return NewBranch(self.name, self.head, before.id if before else None, is_known=self.known is not None)
+
+    @property
+    def revisions(self) -> int | None:
+        """The number of its new revisions; None if the repository has to be asked."""
+        if self.fork is None:
+            return None
+        if self.before is not None and self.before.id == self.head:
+            return 0
+        return 1 if self.is_older else max(1, self.fork.own)
 
     @property
     def until(self) -> str | None:
@@ -118,13 +129,13 @@ class Scan:
             archive.check_gone(branch.name)  # its unstarted tasks will be canceled
         # The repository need not keep the commits of other deleted branches.
         archive.check_known(*(last[branch.name] for branch in left if branch.name in last))
-        behind = partial(self._behind, heads, known, main, former_name)
-        first = self._first_advances(behind())
+        behind = self._behind(heads, known, main, former_name)
+        first = self._first_advances(behind)
         if first is None:
-            self._begin_import(behind())
+            self._begin_import(behind)
             return False
-        for branch in behind():
-            if not self._follow(branch, first.pop(branch.name, None)):
+        for one in behind:
+            if not self._follow(one, first.pop(one.name, None)):
                 return False
         for branch in gone:
             log.warning(
@@ -137,24 +148,37 @@ class Scan:
 
     def _behind(
         self, heads: Mapping[str, str], known: Mapping[str, Any], main: str, former: str | None
-    ) -> Iterator[_Branch]:
-        """The branches whose ledgers have to follow their heads. ``main``, ``former``: the present
-        and the former main branch.
+    ) -> list[_Branch]:
+        """The branches whose ledgers have to follow their heads, the main branch first. ``main``,
+        ``former``: the present and the former main branch.
         """
-        # The new commits of a branch are those that are not on other branches. So the main branch
-        # comes first, and deleted branches count with their last heads. Only branches of the ledger
-        # count: two new branches would hide their common commits from each other. A branch that a
-        # rewind retired (``rewound~1``) has another history.
-        tracked = {name: heads.get(name, branch.revision) for name, branch in known.items() if "~" not in name}
-        for name in sorted(heads, key=lambda name: name != main):
-            branch = _Branch(name, known.get(name), heads[name], becomes_main=name == main != former)
-            if branch.is_new:
-                # An archive that began empty has no siblings.
-                siblings = {other: id for other, id in tracked.items() if other != name and id is not None}
-                branch = replace(branch, siblings=siblings)
-            if branch.is_behind:
-                yield branch
-            tracked[name] = heads[name]
+        found = []
+        for name, head in heads.items():
+            row, becomes_main = known.get(name), name == main != former
+            # Of many branches, most are as the ledger has them.
+            is_as_known = row is not None and row.revision == head and row.import_until is None
+            if row is None or not is_as_known or row.deleted or row.planning or becomes_main:
+                found.append(_Branch(name, row, head, becomes_main))
+        found.sort(key=lambda branch: branch.name != main)
+        new = [branch for branch in found if branch.is_new]
+        if not new:
+            return found
+        # The new commits of a branch are those that are not on other branches. Deleted branches
+        # count with their last heads. A branch that a rewind retired (``rewound~1``) has another
+        # history.
+        new_names = {branch.name for branch in new}
+        tracked = {name: row for name, row in known.items() if name not in new_names and "~" not in name}
+        others = {id for name, row in tracked.items() if (id := heads.get(name, row.revision)) is not None}
+        forks = self.entries.archive.forks([branch.as_new for branch in new], others)
+        return [self._with_fork(branch, forks.get(branch.name), others) for branch in found]
+
+    def _with_fork(self, branch: _Branch, fork: Fork | None, others: Collection[str]) -> _Branch:
+        """A branch with its fork, if it is new. ``others``: the heads of the branches that are not new."""
+        if fork is None:
+            return branch
+        continues = not others or (fork.at if fork.own else None) in others
+        is_older = branch.before is None and not self.settings.branches and not continues
+        return replace(branch, fork=fork, is_older=is_older)
 
     def _first_advances(self, branches: Iterable[_Branch]) -> dict[str, Advance] | None:
         """The first advance of each branch, or of some. None: the branches have more new revisions
@@ -165,6 +189,11 @@ class Scan:
             return first
         for branch in branches:
             if branch.until is not None:
+                continue
+            if branch.revisions is not None:
+                found += branch.revisions
+                if found > limit:
+                    return None
                 continue
             advance = self._advance(branch, branch.before)
             if len(first) < CHUNK:  # so that the advances of thousands of branches take no memory
@@ -181,7 +210,10 @@ class Scan:
         """Have the new revisions of all branches held. The scan begins again after this."""
         limit, held = self.import_limit or 0, []
         for branch in branches:
-            if branch.until is None and self._advance(branch, branch.before).revisions:
+            revisions = branch.revisions
+            if branch.until is None and (
+                self._advance(branch, branch.before).revisions if revisions is None else revisions
+            ):
                 tracked = self._tracked(branch)
                 if tracked is None:
                     return
@@ -218,7 +250,7 @@ class Scan:
                     ledger.end_import(self.session, branch)
                 return True
             before, first = advance.revisions[-1], None
-            behind = replace(behind, siblings=None)
+            behind = replace(behind, fork=None, is_older=False)
         return False
 
     def _tracked(self, behind: _Branch) -> ledger.Branch | None:
@@ -236,15 +268,11 @@ class Scan:
 
     def _advance(self, branch: _Branch, before: Revision | None) -> Advance:
         """The next revisions of a branch from ``before`` to its head."""
-        siblings = branch.siblings
-        advance = self.entries.archive.advance(branch.name, before, branch.head, limit=CHUNK, siblings=siblings)
-        begins = advance.baseline and advance.baseline.id
-        if before is None and siblings and not self.settings.branches and begins not in siblings.values():
-            # A new main branch that does not continue the ledger is older than its tracking. Its
-            # baseline is its head.
-            revision = self.entries.archive.baseline(branch.name, branch.head)
+        archive = self.entries.archive
+        if branch.is_older:  # its baseline is its head
+            revision = archive.baseline(branch.name, branch.head)
             return Advance(revisions=(revision,) if revision else ())
-        return advance
+        return archive.advance(branch.name, before, branch.head, limit=CHUNK, fork=branch.fork)
 
     def _append_all(
         self, branch: ledger.Branch, advance: Advance, before: Revision | None, revisions: Sequence[Revision]

@@ -8,6 +8,7 @@ A scan of a repository, as the queue manager does it (design 2):
     archive.baselines(heads)                        like `baseline`, for many branches at their heads
     archive.check_known(*known)                     is this still the repository whose revisions the ledger holds?
     archive.heads(branches)                         the tracked branches and their heads
+    archive.forks(new, others)                      where new branches leave the others
     archive.advance(branch, known, head, …)         the revisions that the ledger lacks, oldest first, and those that a force-push dropped
     archive.workflows_key(id), .read_workflows(id)  the workflow files of a revision
     archive.changed_paths(previous, id)             the tree difference that `paths` is matched with
@@ -38,6 +39,8 @@ from arkqueue.repository.protocol import (
     WORKFLOWS,
     Advance,
     Archive,
+    Fork,
+    NewBranch,
     Survey,
     SurveyOptions,
     fingerprint_of,
@@ -62,10 +65,12 @@ __all__ = [
     "Archive",
     "Followed",
     "Following",
+    "Fork",
     "Handover",
     "Identity",
     "Location",
     "Login",
+    "NewBranch",
     "Recorded",
     "Survey",
     "SurveyOptions",

@@ -92,6 +92,34 @@ class Advance:
 
 
 @dataclass(frozen=True, slots=True)
+class NewBranch:
+    """A branch without a ledger, or one that is back after it was deleted.
+
+    ``known``: the id of the last revision of its ledger, if it has one. ``is_known``: True if the
+    ledger has its name. Its head then counts for all other branches, and otherwise only for the new
+    branches after it.
+    """
+
+    name: str
+    head: str
+    known: str | None = None
+    is_known: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """The place where a new branch leaves the other branches (design 5.16).
+
+    ``at``: the newest commit of its first-parent chain that another branch, or the branch's own
+    ledger, contains; None: there is none. ``own``: the number of commits before that one in the
+    chain, which are the branch's own.
+    """
+
+    at: str | None
+    own: int
+
+
+@dataclass(frozen=True, slots=True)
 class SurveyOptions:
     """The facts that a `Survey` has beside the key of the tree.
 
@@ -182,6 +210,15 @@ class Archive(Protocol):
         read just now.
         """
 
+    def forks(self, new: Sequence[NewBranch], others: Collection[str], *, at_once: bool = True) -> dict[str, Fork]:
+        """The fork of each new branch, in this order. Empty if the kind of repository has only one
+        branch.
+
+        ``others``: the heads of all other branches that the ledger has. Ids that the repository
+        lacks do not count. One call costs work linear in the number of branches. ``at_once``: False
+        to judge each new branch apart, which takes less memory and more time.
+        """
+
     def advance(
         self,
         branch: str,
@@ -189,13 +226,13 @@ class Archive(Protocol):
         new_head: str,
         *,
         limit: int = 1000,
-        siblings: Mapping[str, str] | None = None,
+        fork: Fork | None = None,
         digests: bool = True,
     ) -> Advance:
         """The revisions up to ``new_head`` that the ledger lacks.
 
-        ``siblings``: the heads of the other tracked branches, for a branch that is new, or back
-        after it was deleted; otherwise None.
+        ``fork``: the answer of `forks` for a branch that is new, or back after it was deleted;
+        otherwise None.
         """
 
     def workflows_key(self, revision_id: str) -> str:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 
 from arkqueue.errors import ArchiveMismatch
 from arkqueue.model import MOST_ITEMS, Item, Revision, SourceFile, Workflow
-from arkqueue.repository import Advance
+from arkqueue.repository import Advance, Fork, NewBranch
 from arkqueue.workflow.list_files import read_lists
 from tests.db.strategies import LIST_FILE, over_list_file
 
@@ -132,6 +132,15 @@ class ScriptedArchive:
         ``heads``.
         """
 
+    def forks(self, new: Sequence[NewBranch], _others: Collection[str]) -> dict[str, Fork]:
+        """The forks of branches that are back after they were deleted."""
+        found = {}
+        for branch in new:
+            assert branch.known is not None, f"{branch.name} has a baseline"
+            old, now = self.repository.chain(branch.known), self.repository.chain(branch.head)
+            found[branch.name] = Fork(None, sum(commit not in old for commit in now))
+        return found
+
     def advance(
         self,
         branch: str,
@@ -139,11 +148,9 @@ class ScriptedArchive:
         new_head: str,
         *,
         limit: int = 1000,
-        siblings: Mapping[str, str] | None = None,  # noqa: ARG002
+        fork: Fork | None = None,  # noqa: ARG002
     ) -> Advance:
-        """The advance of a branch. No two branches share a commit, so ``siblings`` do
-        not matter.
-        """
+        """The advance of a branch. No two branches share a commit, so ``fork`` does not matter."""
         assert known is not None, f"{branch} has a baseline"
         old, new = self.repository.chain(known.id), self.repository.chain(new_head)
         dropped = [commit.id for commit in reversed(old) if commit not in new]

@@ -69,14 +69,13 @@ def read_commit(repository: pygit2.Repository, id: pygit2.Oid) -> Commit | None:
     # A continued line (of a signature) begins with a space, so its name is empty.
     lines = dict(line.partition(b" ")[::2] for line in reversed(head.split(b"\n")))
     person = _PERSON.match(_TIME.sub(b"", lines.get(b"author", b"")))
-    seconds = _SECONDS.fullmatch(lines.get(b"committer", b"").rpartition(b">")[2].strip())
     assert person is not None, "the pattern matches every text"
     return Commit(
         id,
         tree,
         parents,
         (person["name"].strip(), (person["address"] or b"").strip()),
-        int(seconds[1]) if seconds else 0,
+        _seconds(lines.get(b"committer", b"")),
         lines.get(b"encoding", b"utf-8").decode("ascii", "replace"),
         message,
         size,
@@ -86,6 +85,13 @@ def read_commit(repository: pygit2.Repository, id: pygit2.Oid) -> Commit | None:
 def parents(repository: pygit2.Repository, id: pygit2.Oid) -> tuple[pygit2.Oid, ...]:
     """The parents that a commit names, also those that a shallow clone does not have."""
     return _beginning(id, _raw(repository, id, repository.odb.read_header(id)[1]))[1]
+
+
+def lineage(repository: pygit2.Repository, id: pygit2.Oid) -> tuple[int, tuple[pygit2.Oid, ...]]:
+    """The committer's time, as in `Commit`, and the parents that a commit names."""
+    raw = _raw(repository, id, repository.odb.read_header(id)[1])
+    start = raw.find(b"\ncommitter ") + 1
+    return _seconds(raw[start : raw.find(b"\n", start)] if start else b""), _beginning(id, raw)[1]
 
 
 def first_parent(repository: pygit2.Repository, id: pygit2.Oid) -> pygit2.Oid | None:
@@ -123,6 +129,12 @@ def contains(repository: pygit2.Repository, head: pygit2.Oid, id: pygit2.Oid) ->
 
 def _raw(repository: pygit2.Repository, id: pygit2.Oid, size: int) -> bytes:
     return repository.read(id)[1] if size <= LONGEST_COMMIT else beginning_of_commit(repository.path, str(id), _READ)
+
+
+def _seconds(committer: bytes) -> int:
+    """The time in the line of a commit's committer; 0 if it is invalid."""
+    found = _SECONDS.fullmatch(committer.rpartition(b">")[2].strip())
+    return int(found[1]) if found else 0
 
 
 def _beginning(id: pygit2.Oid, raw: bytes) -> tuple[pygit2.Oid, tuple[pygit2.Oid, ...]]:

@@ -26,7 +26,7 @@ from itertools import islice, takewhile
 import pygit2
 
 from arkqueue.model import Revision
-from arkqueue.repository import Advance, within_calendar
+from arkqueue.repository import Advance, Fork, within_calendar
 from arkqueue.repository.git.commits import LONGEST_COMMIT, contains, first_parent, has_object, parents, read_commit
 from arkqueue.repository.limits import bounded
 from arkqueue.repository.origin import origin_of_message
@@ -51,7 +51,7 @@ def followed(repository: pygit2.Repository, new: pygit2.Oid, old: pygit2.Oid, nu
     """
     if old == new:
         return Advance()
-    added = _new_to(repository, new, [old]).new
+    added = new_to(repository, new, [old]).new
     if contains(repository, new, old):  # a fast-forward, even if `old` is not on the first-parent chain
         return _appended(repository, added, number, limit)
     # If nothing is new, the branch was reset to an ancestor, which is appended again.
@@ -61,32 +61,32 @@ def followed(repository: pygit2.Repository, new: pygit2.Oid, old: pygit2.Oid, nu
 def begun(
     repository: pygit2.Repository,
     new: pygit2.Oid,
-    others: Sequence[pygit2.Oid],
+    fork: Fork | None,
     known: Revision | None,
     limit: int,
+    counts: dict[pygit2.Oid, int] | None = None,
 ) -> Advance:
-    """The ledger of a new branch: the whole history if there is no other branch; otherwise from
-    where it left the others.
+    """The ledger of a new branch: the whole history if there is no ``fork``; otherwise from where it
+    left the others. ``counts``: as in `counted`.
 
     That place is the parent of its first own commit, and not a newer merge base that was merged in
     later: the tree difference of the first own commit is the one to its parent. A branch that comes
     back continues its numbers. Its last ``known`` commit may be gone, as no ref has held it since
     the branch was deleted.
     """
+    own = tuple(islice(first_parents(repository, new), None if fork is None else fork.own))
     if known is not None:
         old = [pygit2.Oid(hex=known.id)] if has_object(repository, known.id) else []
         if new in old:
             return Advance()
         dropped = tuple(id for head in old for id in _dropped(repository, head, new))
-        added = _new_to(repository, new, [*others, *old]).new
-        return _appended(repository, added or (new,), known.number, limit, dropped=dropped)
-    chain = _new_to(repository, new, others)
-    if not chain.new:
-        return Advance(revisions=(counted(repository, new),))
-    if chain.before is None:
-        return _appended(repository, chain.new, 0, limit)
-    base = counted(repository, chain.before)
-    return _appended(repository, chain.new, base.number, limit, baseline=base)
+        return _appended(repository, own or (new,), known.number, limit, dropped=dropped)
+    if not own:
+        return Advance(revisions=(counted(repository, new, counts),))
+    if fork is None or fork.at is None:
+        return _appended(repository, own, 0, limit)
+    base = counted(repository, pygit2.Oid(hex=fork.at), counts)
+    return _appended(repository, own, base.number, limit, baseline=base)
 
 
 def counted(repository: pygit2.Repository, id: pygit2.Oid, counts: dict[pygit2.Oid, int] | None = None) -> Revision:
@@ -111,7 +111,7 @@ def first_parents(repository: pygit2.Repository, start: pygit2.Oid) -> Iterator[
 
 
 @dataclass(frozen=True, slots=True)
-class _Chain:
+class Chain:
     """The first-parent commits that are new, the newest first, and the commit before the oldest of
     them.
     """
@@ -129,7 +129,7 @@ def _dropped(repository: pygit2.Repository, old: pygit2.Oid, new: pygit2.Oid) ->
     for _ in range(MOST_MERGES + 1):
         if not starts:
             break
-        for id in _new_to(repository, starts.popleft(), [new]).new:
+        for id in new_to(repository, starts.popleft(), [new]).new:
             if id in found:
                 break  # everything behind it is known, too
             found[id] = None
@@ -137,7 +137,7 @@ def _dropped(repository: pygit2.Repository, old: pygit2.Oid, new: pygit2.Oid) ->
     return tuple(map(str, found))
 
 
-def _new_to(repository: pygit2.Repository, start: pygit2.Oid, known: Sequence[pygit2.Oid]) -> _Chain:
+def new_to(repository: pygit2.Repository, start: pygit2.Oid, known: Sequence[pygit2.Oid]) -> Chain:
     """The part of ``start``'s first-parent chain that none of ``known`` contains (see the top of this file)."""
 
     def is_known(id: pygit2.Oid) -> bool:
@@ -149,10 +149,10 @@ def _new_to(repository: pygit2.Repository, start: pygit2.Oid, known: Sequence[py
     while True:
         chain.extend(islice(source, step))
         if len(chain) == new:
-            return _Chain(tuple(chain), None)
+            return Chain(tuple(chain), None)
         if is_known(chain[-1]):
             first_known = _first(new, len(chain) - 1, lambda at: is_known(chain[at]))
-            return _Chain(tuple(chain[:first_known]), chain[first_known])
+            return Chain(tuple(chain[:first_known]), chain[first_known])
         new, step = len(chain), step * 2
 
 

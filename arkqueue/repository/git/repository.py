@@ -37,6 +37,8 @@ from arkqueue.repository import (
     TOO_LONG,
     WORKFLOWS,
     Advance,
+    Fork,
+    NewBranch,
     Survey,
     SurveyOptions,
     is_workflow_file,
@@ -53,6 +55,7 @@ from arkqueue.repository.git.branches import HEADS, branch_head, list_branches
 from arkqueue.repository.git.commits import Commit, commit_named, contains, has_object
 from arkqueue.repository.git.dates import set_dates
 from arkqueue.repository.git.export import EntryAtPath, write_entries
+from arkqueue.repository.git.forks import forks
 from arkqueue.repository.git.mirror import clone_for_task
 from arkqueue.repository.git.objects import Entry, Objects
 from arkqueue.repository.git.references import references
@@ -199,24 +202,27 @@ class GitArchive(JudgesFiles):
 
     # The ledger
 
+    def forks(self, new: Sequence[NewBranch], others: Collection[str], *, at_once: bool = True) -> dict[str, Fork]:
+        with self._reading() as repository:
+            for branch in new:
+                self._commit(repository, branch.head)
+            return forks(repository, new, others, at_once=at_once)
+
     def advance(
         self,
-        branch: str,
+        branch: str,  # noqa: ARG002  its head is enough
         known: Revision | None,
         new_head: str,
         *,
         limit: int = 1000,
-        siblings: Mapping[str, str] | None = None,
+        fork: Fork | None = None,
         digests: bool = True,  # noqa: ARG002  a commit's id is one
     ) -> Advance:
         with self._reading() as repository:
             new = self._commit(repository, new_head).id
-            if known is not None and siblings is None:
+            if known is not None and fork is None:
                 return history.followed(repository, new, self._known(repository, known), known.number, limit)
-            # Many branches may have the same head, and each needs the question what it contains.
-            ids = dict.fromkeys(id for name, id in (siblings or {}).items() if name != branch)
-            others = [pygit2.Oid(hex=id) for id in ids if has_object(repository, id)]
-            return history.begun(repository, new, others, known, limit)
+            return history.begun(repository, new, fork, known, limit, self._counts)
 
     # One revision
 

@@ -26,7 +26,7 @@ from arkqueue.repository.credentials import Handover
 from arkqueue.repository.following.allowance import Followed, Following
 from arkqueue.repository.limits import MOST_FOLLOWED_BYTES, MOST_FOLLOWED_SECONDS, MOST_PATHS
 from arkqueue.repository.location import Identity, Location
-from arkqueue.repository.protocol import ONLY_KEY, Advance, Survey, SurveyOptions
+from arkqueue.repository.protocol import ONLY_KEY, Advance, Fork, NewBranch, Survey, SurveyOptions
 from arkqueue.repository.reader import client
 from arkqueue.repository.reader.client import Call, ReaderProcesses
 from arkqueue.repository.reader.messages import (
@@ -34,7 +34,9 @@ from arkqueue.repository.reader.messages import (
     inside,
     nothing,
     optional,
+    put_fork,
     put_location,
+    put_new_branch,
     put_revision,
     put_survey_options,
     take_advance,
@@ -43,6 +45,7 @@ from arkqueue.repository.reader.messages import (
     take_file,
     take_files,
     take_followed,
+    take_forks,
     take_heads,
     take_identity,
     take_lists,
@@ -148,6 +151,14 @@ class ReadArchive:
 
     # The ledger
 
+    def forks(self, new: Sequence[NewBranch], others: Collection[str], *, at_once: bool = True) -> dict[str, Fork]:
+        """If the process breaks, the second one judges each branch apart, because it may have too
+        little memory for all at once.
+        """
+        given = {"new": [put_new_branch(branch) for branch in new], "others": list(others), "at_once": at_once}
+        doing = "looking for the beginnings of its new branches"
+        return self._read("forks", doing, take_forks, {**given, "at_once": False}, **given)
+
     def advance(
         self,
         branch: str,
@@ -155,11 +166,11 @@ class ReadArchive:
         new_head: str,
         *,
         limit: int = 1000,
-        siblings: Mapping[str, str] | None = None,
+        fork: Fork | None = None,
         digests: bool = True,
     ) -> Advance:
         """An advance that came with the last `heads` is not asked for again."""
-        if known is not None and siblings is None and self._ahead is not None:
+        if known is not None and fork is None and self._ahead is not None:
             asked, ahead = self._ahead
             if asked == (branch, known.id, new_head) and len(ahead.revisions) <= limit:
                 return ahead
@@ -168,7 +179,7 @@ class ReadArchive:
             "known": known and put_revision(known, with_message=False),
             "new_head": new_head,
             "limit": limit,
-            "siblings": None if siblings is None else dict(siblings),
+            "fork": fork and put_fork(fork),
             "keys": True,
             "digests": digests,
         }

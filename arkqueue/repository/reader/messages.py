@@ -45,7 +45,7 @@ from arkqueue.model import (
 from arkqueue.repository.following.allowance import Followed
 from arkqueue.repository.limits import TooManyPaths
 from arkqueue.repository.location import Identity, Location
-from arkqueue.repository.protocol import Advance, Survey, SurveyOptions
+from arkqueue.repository.protocol import Advance, Fork, NewBranch, Survey, SurveyOptions
 
 T = TypeVar("T")
 
@@ -260,6 +260,25 @@ def take_advance(value: object) -> tuple[Advance, dict[str, str]]:
         optional(take_revision)(found.get("baseline")),
     )
     return advance, names(found.get("keys"))
+
+
+def put_new_branch(branch: NewBranch) -> list[Any]:
+    return [branch.name, branch.head, branch.known, branch.is_known]
+
+
+def put_fork(fork: Fork) -> list[Any]:
+    return [fork.at, fork.own]
+
+
+def take_fork(value: object) -> Fork:
+    parts = _list(value)
+    if len(parts) != 2 or number(parts[1]) < 0:
+        raise Malformed("an invalid fork")
+    return Fork(optional(text)(parts[0]), parts[1])
+
+
+def take_forks(value: object) -> dict[str, Fork]:
+    return {name: take_fork(one) for name, one in _dict(value).items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ from arkqueue.repository.credentials import Handover
 from arkqueue.repository.following.allowance import Following, Login
 from arkqueue.repository.git import program
 from arkqueue.repository.limits import TooManyPaths
-from arkqueue.repository.protocol import Advance, Archive, open_archive
+from arkqueue.repository.protocol import Advance, Archive, NewBranch, open_archive
 from arkqueue.repository.reader.messages import (
     Malformed,
     frame,
@@ -45,6 +45,7 @@ from arkqueue.repository.reader.messages import (
     put_changes,
     put_error,
     put_file,
+    put_fork,
     put_identity,
     put_lists,
     put_revision,
@@ -52,6 +53,7 @@ from arkqueue.repository.reader.messages import (
     put_update,
     put_workflow,
     receive,
+    take_fork,
     take_location,
     take_revision,
     take_survey_options,
@@ -280,6 +282,12 @@ def _heads(archive: Archive, given: Given) -> dict[str, Any]:
     return found
 
 
+def _forks(archive: Archive, given: Given) -> dict[str, Any]:
+    new = [NewBranch(*branch) for branch in given["new"]]
+    found = archive.forks(new, given["others"], at_once=given["at_once"])
+    return {name: put_fork(fork) for name, fork in found.items()}
+
+
 def _advance(archive: Archive, given: Given) -> dict[str, Any]:
     """An advance; if asked for, with the keys of the workflow files, each of which would otherwise
     need a call.
@@ -289,7 +297,7 @@ def _advance(archive: Archive, given: Given) -> dict[str, Any]:
         given["known"] and take_revision(given["known"]),
         given["new_head"],
         limit=given["limit"],
-        siblings=given["siblings"],
+        fork=given["fork"] and take_fork(given["fork"]),
         digests=given["digests"],
     )
     return _with_keys(archive, advance) if given["keys"] else {**put_advance(advance), "keys": {}}
@@ -319,6 +327,7 @@ CALLS: dict[str, Callable[[Archive, Given], Any]] = {
     },
     "check_known": lambda archive, given: archive.check_known(*map(take_revision, given["known"])),
     "check_gone": lambda archive, given: archive.check_gone(given["branch"]),
+    "forks": _forks,
     "advance": _advance,
     "workflows_key": lambda archive, given: archive.workflows_key(given["revision_id"]),
     "read_workflows": lambda archive, given: [put_file(file) for file in archive.read_workflows(given["revision_id"])],

@@ -8,7 +8,7 @@ leave out the revisions before a deletion. If the folder is the root, every revi
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from io import BytesIO
 from typing import Any
@@ -33,6 +33,8 @@ from arkqueue.repository import (
     TOO_LONG,
     WORKFLOWS,
     Advance,
+    Fork,
+    NewBranch,
     is_workflow_file,
     linked,
     no_folder,
@@ -138,6 +140,15 @@ class SubversionHistory(SubversionConnection, JudgesFiles):
 
     # The ledger
 
+    def forks(
+        self,
+        new: Sequence[NewBranch],  # noqa: ARG002  there is only one branch
+        others: Collection[str],  # noqa: ARG002  there is only one branch
+        *,
+        at_once: bool = True,  # noqa: ARG002  there is only one branch
+    ) -> dict[str, Fork]:
+        return {}
+
     def advance(
         self,
         branch: str,  # noqa: ARG002
@@ -145,7 +156,7 @@ class SubversionHistory(SubversionConnection, JudgesFiles):
         new_head: str,
         *,
         limit: int = 1000,
-        siblings: Mapping[str, str] | None = None,  # noqa: ARG002
+        fork: Fork | None = None,  # noqa: ARG002
         digests: bool = True,
     ) -> Advance:
         after, head = known.number if known else 0, number_of(new_head, self._location.shown)

@@ -7,8 +7,9 @@ from __future__ import annotations
 import re
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -279,6 +280,36 @@ def test_one_scan_takes_up_all_new_branches(
     assert len(asked) == 1
 
 
+def test_questions_about_new_branches_do_not_grow_with_their_square(
+    watch: Watch, session: Session, configuration: Configuration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = a_git_repository(tmp_path)
+    repository.commit({"_workflows/w.yaml": WORKFLOW})
+    papers = watch(repository.path, branches=("**",))
+    asked: list[tuple[str, int]] = []
+    frame = client.frame
+
+    def noted(request: Mapping[str, Any]) -> bytes:
+        data = frame(request)
+        asked.append((request["call"], len(data)))
+        return data
+
+    monkeypatch.setattr(client, "frame", noted)
+
+    def questions(prefix: str, branches: int) -> int:
+        """The bytes of all questions of a scan that finds some more branches."""
+        push_branches(repository, branches, prefix, own=True)
+        asked.clear()
+        scan(papers, session, configuration)
+        assert [call for call, _ in asked].count("forks") == 1
+        assert [call for call, _ in asked].count("advance") == branches
+        return sum(size for _, size in asked)
+
+    few, many = questions("few", 10), questions("many", 30)
+    assert len(papers.ledger("many/7")) == 2, "its baseline and its own commit"
+    assert many < 3.5 * few
+
+
 def scan(archive: Watched, session: Session, configuration: Configuration) -> None:
     """One whole scan by a reader of its own, whose thread has ended afterwards."""
     these = Readers(session, configuration, idle=lambda: None)
@@ -288,11 +319,15 @@ def scan(archive: Watched, session: Session, configuration: Configuration) -> No
     these.close()
 
 
-def push_branches(repository: GitRepository, count: int) -> None:
-    """So many branches beside the main one, all at its head."""
+def push_branches(repository: GitRepository, count: int, prefix: str = "topic", *, own: bool = False) -> None:
+    """So many branches beside the main one, all at its head. ``own``: each with a commit of its own."""
     for number in range(count):
-        repository.git("update-ref", f"refs/heads/topic/{number}", repository.main)
-    repository.git("push", "-q", "origin", "refs/heads/topic/*")
+        head = repository.main
+        if own:
+            tree = f"{repository.main}^{{tree}}"
+            head = repository.git("commit-tree", "-p", repository.main, "-m", f"{prefix} {number}", tree).strip()
+        repository.git("update-ref", f"refs/heads/{prefix}/{number}", head)
+    repository.git("push", "-q", "origin", f"refs/heads/{prefix}/*")
 
 
 @pytest.mark.usefixtures("manager")

@@ -20,7 +20,18 @@ import pytest
 
 from arkqueue.errors import ArchiveError, ArchiveMismatch, ArchiveUnreachable, Invalid, NotFound, WorkspaceError
 from arkqueue.model import ArchiveKind, Origin, Revision, SourceFile
-from arkqueue.repository import TOO_LONG, Advance, Archive, Location, limits, linked, locate, no_folder, open_archive
+from arkqueue.repository import (
+    TOO_LONG,
+    Advance,
+    Archive,
+    Location,
+    NewBranch,
+    limits,
+    linked,
+    locate,
+    no_folder,
+    open_archive,
+)
 from arkqueue.repository.git import export as git_export
 from arkqueue.repository.git.program import read_blobs
 from arkqueue.repository.limits import LONGEST_MESSAGE, TooManyPaths
@@ -42,6 +53,12 @@ def an_archive(repository: GitRepository) -> Archive:
 
 def known(id: str, number: int) -> Revision:
     return Revision(id, number, "", datetime.now(UTC), "")
+
+
+def begun(archive: Archive, branch: str, head: str, other: str, known: Revision | None = None) -> Advance:
+    """The first advance of a new branch, or of one that is back, beside another one."""
+    new = NewBranch(branch, head, known.id if known else None, is_known=known is not None)
+    return archive.advance(branch, known, head, fork=archive.forks([new], [other])[branch])
 
 
 def steps(advance: Advance) -> list[tuple[int, str]]:
@@ -327,7 +344,7 @@ def test_wrong_clocks_do_not_bring_old_commits_again(repository: GitRepository) 
     advance = archive.advance("main", known(old, 24), repository.id())
     assert steps(advance) == [(25, "new 0"), (26, "new 1"), (27, "new 2")]
     assert len(advance.dropped) == 12
-    branch = archive.advance("main", None, repository.id(), siblings={"topic": old})
+    branch = begun(archive, "main", repository.id(), old)
     assert [message for _, message in steps(branch)] == ["new 0", "new 1", "new 2"]
 
 
@@ -339,7 +356,7 @@ def test_a_new_branch_starts_where_it_left_the_others(repository: GitRepository)
     repository.commit(message="own 1", push=False)
     repository.merge("main", push=False)
     head = repository.commit(message="own 2")
-    advance = an_archive(repository).advance("topic", None, head, siblings={"main": main, "topic": head})
+    advance = begun(an_archive(repository), "topic", head, main)
     assert advance.baseline is not None
     assert (advance.baseline.id, advance.baseline.number) == (left, 2)
     assert steps(advance) == [(3, "own 1"), (4, "Merge main"), (5, "own 2")]
@@ -349,7 +366,7 @@ def test_a_new_branch_without_own_commits_is_one_revision(repository: GitReposit
     ids = [repository.commit(message=str(n)) for n in range(3)]
     repository.switch("topic", ids[1])
     repository.push()
-    advance = an_archive(repository).advance("topic", None, ids[1], siblings={"main": ids[2]})
+    advance = begun(an_archive(repository), "topic", ids[1], ids[2])
     assert (advance.baseline, steps(advance)) == (None, [(2, "1")])
 
 
@@ -357,7 +374,7 @@ def test_a_new_branch_without_common_history_counts_from_one(repository: GitRepo
     main = repository.commit(message="main")
     repository.git("checkout", "-q", "--orphan", "pages")
     head = repository.commit(message="page")
-    advance = an_archive(repository).advance("pages", None, head, siblings={"main": main})
+    advance = begun(an_archive(repository), "pages", head, main)
     assert (advance.baseline, steps(advance)) == (None, [(1, "page")])
 
 
@@ -372,7 +389,7 @@ def test_a_branch_that_comes_back_has_its_own_new_commits_alone(repository: GitR
     archive = an_archive(repository)
 
     def back(known_id: str, head: str) -> tuple[list[tuple[int, str]], tuple[str, ...]]:
-        advance = archive.advance("topic", known(known_id, 3), head, siblings={"main": main, "topic": head})
+        advance = begun(archive, "topic", head, main, known=known(known_id, 3))
         assert (advance.baseline, advance.complete) == (None, True)
         return steps(advance), advance.dropped
 
@@ -488,7 +505,7 @@ def test_a_commit_that_git_reads_and_libgit2_does_not_stands_in_no_ledgers_way(
     assert (back.dropped, steps(back)) == ((three, two, aside), [(4, "one")])
     for at in (two, f"g{two}", two[:12], "2"):
         assert archive.baseline("main", at) == baseline
-    assert steps(archive.advance("side", None, three, siblings={"main": one})) == [(2, "two"), (3, "three")]
+    assert steps(begun(archive, "side", three, one)) == [(2, "two"), (3, "three")]
 
 
 # Repositories that cannot be read

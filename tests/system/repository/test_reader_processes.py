@@ -130,7 +130,9 @@ def test_what_is_new_is_told_in_one_exchange(
     assert [papers.workflows_key(revision.id) for revision in advance.revisions] == ["", ""]
     assert calls == ["heads"]
     assert [revision.id for revision in advance.revisions] == revisions == [revisions[0], heads[branch]]
-    assert advance == papers.advance(branch, known, heads[branch], limit=100, siblings={}), "as it is told by itself"
+    assert advance == opened(repository.path).advance(branch, known, heads[branch], limit=100), (
+        "as it is told by itself"
+    )
     assert len(papers.advance(branch, known, heads[branch], limit=1).revisions) == 1
 
 
@@ -312,7 +314,7 @@ def test_revision_that_needs_too_much_memory_is_harmful(
     with pytest.raises(
         ArchiveHarmful, match=f"listing the new revisions up to {head}: it needs more than 128 MiB of memory"
     ):
-        papers.advance("main", None, head, siblings={})
+        papers.advance("main", None, head)
     assert books.heads() == {"": "0"}
     assert papers.heads((), "main", {"main": known}) == {"main": head}, "without what is new"
 
@@ -372,7 +374,7 @@ def test_commit_of_hundreds_of_megabytes_is_the_fault_of_its_revision(opened: Op
     known = papers.baseline("main")
     assert known is not None
     head = commit_with_a_long_message(repository, 400 << 20)
-    (revision,) = papers.advance("main", known, head, siblings={}).revisions
+    (revision,) = papers.advance("main", known, head).revisions
     assert (revision.id, known.id) == (head, first)
     assert "bytes, more than 134,217,728; make its message shorter" in revision.oversized
     papers.export(head, tmp_path / "tree")
