@@ -20,8 +20,8 @@ from arkqueue.errors import ArchiveUnreachable, TooLarge
 from arkqueue.model import ArchiveId, BranchId, Revision
 from arkqueue.plan import MOST_ROWS, Entry, portions
 from arkqueue.queue import archives, ledger, planning
-from arkqueue.repository import Advance, Fork, NewBranch
-from arkqueue.repository.reader.entries import EntryReader, last_known
+from arkqueue.repository import Advance, Fork, Known, NewBranch
+from arkqueue.repository.reader.entries import EntryReader, last_compared
 
 log = logging.getLogger("arkqueue")
 
@@ -51,9 +51,9 @@ class _Branch:
         return self.known is None or self.known.deleted or self.known.head_id is None
 
     @property
-    def before(self) -> Revision | None:
+    def before(self) -> Known | None:
         """The last revision of its ledger."""
-        return last_known(self.known) if self.known is not None and self.known.head_id is not None else None
+        return last_compared(self.known) if self.known is not None and self.known.head_id is not None else None
 
     @property
     def as_new(self) -> NewBranch:
@@ -109,7 +109,7 @@ class Scan:
         former = next((branch for branch in known.values() if branch.main), None)
         former_name = former and former.name
         last = {
-            branch.name: last_known(branch)
+            branch.name: last_compared(branch)
             for branch in known.values()
             if branch.head_id is not None and not branch.deleted
         }
@@ -155,7 +155,7 @@ class Scan:
         found = []
         for name, head in heads.items():
             row, becomes_main = known.get(name), name == main != former
-            # Of many branches, most are as the ledger has them.
+            # Most branches are as the ledger has them, so this loop is short.
             is_as_known = row is not None and row.revision == head and row.import_until is None
             if row is None or not is_as_known or row.deleted or row.planning or becomes_main:
                 found.append(_Branch(name, row, head, becomes_main))
@@ -266,7 +266,7 @@ class Scan:
             branch = ledger.Branch(known.id, self.archive, behind.name, known.main, known.head_id)
         return replace(branch, until=behind.until)
 
-    def _advance(self, branch: _Branch, before: Revision | None) -> Advance:
+    def _advance(self, branch: _Branch, before: Known | None) -> Advance:
         """The next revisions of a branch from ``before`` to its head."""
         archive = self.entries.archive
         if branch.is_older:  # its baseline is its head
@@ -275,7 +275,7 @@ class Scan:
         return archive.advance(branch.name, before, branch.head, limit=CHUNK, fork=branch.fork)
 
     def _append_all(
-        self, branch: ledger.Branch, advance: Advance, before: Revision | None, revisions: Sequence[Revision]
+        self, branch: ledger.Branch, advance: Advance, before: Known | None, revisions: Sequence[Revision]
     ) -> ledger.Branch | None:
         """Append some revisions of an advance. Returns the branch with its new head. None: another
         queue manager moved it meanwhile, or the scan is to end.

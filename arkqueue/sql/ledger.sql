@@ -161,11 +161,11 @@ from branch b left join revision r on r.id = b.head_id
 where b.archive_id = %(archive)s order by b.main desc, b.name;
 
 -- name: archive_with_branches
--- An archive, and its branches with their heads, as in `branches`. Only the first row has the
--- settings. An archive without branches has one row.
+-- An archive, and its branches with their heads, as in `branches`, without messages and origins,
+-- which may be long. Only the first row has the settings. An archive without branches has one row.
 select a.url, a.uuid, a.kind, a.stopped, a.trouble, a.removed_at, case when row_number() over (order by b.main desc, b.name) = 1 then a.settings end as settings,
-       b.id, b.name, b.main, b.deleted_at is not null as deleted, r.number, r.name as revision, r.author, r.date, r.message,
-       r.origin, r.generation, b.head_id, b.import_until, exists (select from planning p where p.branch_id = b.id) as planning
+       b.id, b.name, b.main, b.deleted_at is not null as deleted, r.number, r.name as revision, r.author, r.date,
+       b.head_id, b.import_until, exists (select from planning p where p.branch_id = b.id) as planning
 from archive a left join branch b on b.archive_id = a.id left join revision r on r.id = b.head_id
 where a.id = %(archive)s order by b.main desc, b.name;
 

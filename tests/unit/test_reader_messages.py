@@ -15,7 +15,7 @@ import pytest
 
 from arkqueue.errors import ArchiveMismatch, WorkspaceError, host_fault
 from arkqueue.model import ArchiveKind, ChangeStatus, FileChange, Origin, Revision, SourceFile, TreeChange
-from arkqueue.repository import ONLY_KEY, Advance, Survey, SurveyOptions
+from arkqueue.repository import ONLY_KEY, Advance, Fork, LastKnown, NewBranch, Survey, SurveyOptions
 from arkqueue.repository.limits import TooManyPaths
 from arkqueue.repository.location import Identity
 from arkqueue.repository.reader import messages
@@ -55,6 +55,13 @@ def test_what_is_put_is_taken() -> None:
     advance = Advance(("a", "b"), (REVISION,), complete=False, baseline=REVISION)
     put = {**messages.put_advance(advance), "keys": {"12": "k"}}
     assert messages.take_advance(sent(put)) == (advance, {"12": "k"})
+    forks = {"topic": Fork("a", 3), "pages": Fork(None, 0)}
+    assert messages.take_forks(sent({name: messages.put_fork(fork) for name, fork in forks.items()})) == forks
+    branch = NewBranch("topic", "b", "a", is_known=True)
+    assert NewBranch(*sent(messages.put_new_branch(branch))) == branch
+    last = LastKnown(REVISION.id, REVISION.number, REVISION.author, REVISION.date)
+    assert messages.take_known(sent(messages.put_known(REVISION, ArchiveKind.SUBVERSION))) == last
+    assert messages.take_known(sent(messages.put_known(REVISION, ArchiveKind.GIT)))[:2] == last[:2]
     identity = Identity(ArchiveKind.SUBVERSION, "file:///x", "uuid", "trunk")
     assert messages.take_identity(sent(messages.put_identity(identity))) == identity
     file = SourceFile("_workflows/a.yaml", bytes(range(256)), "fault")
@@ -118,6 +125,10 @@ REVISION_OF = messages.put_revision(REVISION)
         (messages.take_revision, {**REVISION_OF, "date": "yesterday"}),
         (messages.take_revision, {**REVISION_OF, "origin": ["pdf@3"]}),
         (messages.take_revision, []),
+        (messages.take_forks, {"topic": ["a", -1]}),
+        (messages.take_forks, {"topic": [1, 1]}),
+        (messages.take_forks, {"topic": ["a"]}),
+        (messages.take_heads, {"heads": {}, "gone": {}, "are_checked": True}),
         (messages.take_identity, ["bazaar", "x", "", ""]),
         (messages.take_files, [["a", "%%%", ""]]),
         (messages.take_workflow, {"tasks": [{"name": 1}], "faults": []}),

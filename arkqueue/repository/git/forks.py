@@ -1,8 +1,9 @@
 """Where new branches leave the other branches of a Git repository (design 5.16).
 
 A commit of a new branch is the branch's own if no other branch contains it. libgit2 answers whether
-one commit contains another. Such questions for each new branch and each other branch would take
-time in proportion to their product. So `together` walks the history once for all new branches.
+one commit contains another. One question for each pair of a new branch and another branch would
+take time in proportion to the number of pairs. So `together` walks the history once for all new
+branches.
 
 The walk starts at the heads of the new branches and of the other ones, and goes from commits to
 their parents. A commit is *known* if the walk has reached it from a head of another branch, and
@@ -39,8 +40,8 @@ FEW = 4
 """The most pairs of branches about which libgit2 answers sooner than the walk, as it is written in
 C.
 """
-MOST_READ = 500_000
-"""The most commits that one walk reads. They take 150 MB of memory."""
+MOST_READ = 300_000
+"""The most commits that one walk reads, which take about 200 MB of memory."""
 MOST_PENDING = 512
 """The most unread commits for which the walk finds out whose ancestors they are."""
 LEAST_STEPS = 64
@@ -221,8 +222,8 @@ class _Walk:
     def _ancestors_of_all(
         self, starts: Collection[frozenset[pygit2.Oid]], unread: Collection[pygit2.Oid]
     ) -> set[pygit2.Oid]:
-        """Those of ``unread`` that at least one commit of each of the ``starts`` contains, as far as
-        the walk can tell.
+        """The commits of ``unread`` that each of the ``starts`` contains, which are sets of commits.
+        The walk has not read all commits, so that some may be missing.
         """
         order = self._parents_first({id for start in starts for id in start}, unread)
         reached = [id for id in order if id in unread]

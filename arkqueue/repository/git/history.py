@@ -26,7 +26,7 @@ from itertools import islice, takewhile
 import pygit2
 
 from arkqueue.model import Revision
-from arkqueue.repository import Advance, Fork, within_calendar
+from arkqueue.repository import Advance, Fork, Known, within_calendar
 from arkqueue.repository.git.commits import LONGEST_COMMIT, contains, first_parent, has_object, parents, read_commit
 from arkqueue.repository.limits import bounded
 from arkqueue.repository.origin import origin_of_message
@@ -62,7 +62,7 @@ def begun(
     repository: pygit2.Repository,
     new: pygit2.Oid,
     fork: Fork | None,
-    known: Revision | None,
+    known: Known | None,
     limit: int,
     counts: dict[pygit2.Oid, int] | None = None,
 ) -> Advance:

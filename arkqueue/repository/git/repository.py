@@ -38,6 +38,7 @@ from arkqueue.repository import (
     WORKFLOWS,
     Advance,
     Fork,
+    Known,
     NewBranch,
     Survey,
     SurveyOptions,
@@ -129,7 +130,7 @@ class GitArchive(JudgesFiles):
         self,
         branches: Sequence[str] = (),
         main: str | None = None,
-        known: Mapping[str, Revision] | None = None,  # noqa: ARG002  reading in place needs no such hint
+        known: Mapping[str, Known] | None = None,  # noqa: ARG002  reading in place needs no such hint
     ) -> dict[str, str]:
         self._refresh()
         main = None if branches else self.main_branch(main)
@@ -175,7 +176,7 @@ class GitArchive(JudgesFiles):
         with self._reading() as repository:
             return has_object(repository, revision)
 
-    def check_known(self, *known: Revision) -> None:
+    def check_known(self, *known: Known) -> None:
         """A commit's id stands for its whole history: a repository that has it is the right one."""
         with self._reading() as repository:
             for revision in known:
@@ -211,7 +212,7 @@ class GitArchive(JudgesFiles):
     def advance(
         self,
         branch: str,  # noqa: ARG002  its head is enough
-        known: Revision | None,
+        known: Known | None,
         new_head: str,
         *,
         limit: int = 1000,
@@ -490,7 +491,7 @@ class GitArchive(JudgesFiles):
     def _tree(self, repository: pygit2.Repository, id: str) -> pygit2.Tree:
         return _tree_of(repository, self._commit(repository, id))
 
-    def _known(self, repository: pygit2.Repository, known: Revision) -> pygit2.Oid:
+    def _known(self, repository: pygit2.Repository, known: Known) -> pygit2.Oid:
         try:
             return self._commit(repository, known.id).id
         except NotFound:

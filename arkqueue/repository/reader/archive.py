@@ -26,7 +26,7 @@ from arkqueue.repository.credentials import Handover
 from arkqueue.repository.following.allowance import Followed, Following
 from arkqueue.repository.limits import MOST_FOLLOWED_BYTES, MOST_FOLLOWED_SECONDS, MOST_PATHS
 from arkqueue.repository.location import Identity, Location
-from arkqueue.repository.protocol import ONLY_KEY, Advance, Fork, NewBranch, Survey, SurveyOptions
+from arkqueue.repository.protocol import ONLY_KEY, Advance, Fork, Known, NewBranch, Survey, SurveyOptions
 from arkqueue.repository.reader import client
 from arkqueue.repository.reader.client import Call, ReaderProcesses
 from arkqueue.repository.reader.messages import (
@@ -35,6 +35,7 @@ from arkqueue.repository.reader.messages import (
     nothing,
     optional,
     put_fork,
+    put_known,
     put_location,
     put_new_branch,
     put_revision,
@@ -84,8 +85,8 @@ class ReadArchive:
         """The heads that `heads` found."""
         self._main: tuple[str | None, str] | None = None
         """The main branch that `heads` found, and the known main branch of that call."""
-        self._checked: frozenset[Revision] = frozenset()
-        """The known revisions that the last `heads` found in the repository."""
+        self._checked: dict[tuple[str, int], Known] = {}
+        """The known revisions that the last `heads` found in the repository, by id and number."""
         self._ahead: tuple[tuple[str, str, str], Advance] | None = None
         """The advance that came with the last `heads`, with its branch, its known revision and its
         head.
@@ -110,16 +111,18 @@ class ReadArchive:
         return self._read("main_branch", "asking for its HEAD", text, known=known)
 
     def heads(
-        self, branches: Sequence[str] = (), main: str | None = None, known: Mapping[str, Revision] | None = None
+        self, branches: Sequence[str] = (), main: str | None = None, known: Mapping[str, Known] | None = None
     ) -> dict[str, str]:
-        known = known or {}
+        known, kind = known or {}, self._location.kind
         plain: dict[str, Any] = {"branches": list(branches), "main": main, "known": {}}
-        given = {**plain, "known": {name: put_revision(one, with_message=False) for name, one in known.items()}}
+        given = {**plain, "known": {name: put_known(one, kind) for name, one in known.items()}}
         doing = "asking for its heads and new revisions" if known else "asking for its heads"
         found = self._read("heads", doing, take_heads, plain, **given)
-        self._heads, self._workflows_keys = found.heads, found.workflows_keys
+        there = {} if found.gone is None else {name: one for name, one in known.items() if name not in found.gone}
+        self._heads = {**{name: one.id for name, one in there.items()}, **found.heads}
+        self._workflows_keys = found.workflows_keys
         self._main = None if found.main is None else (main, found.main)
-        self._checked = frozenset(known[name] for name in found.checked if name in known)
+        self._checked = {(one.id, one.number): one for one in there.values()} if found.are_checked else {}
         self._ahead = None
         if found.ahead is not None and (name := found.moved) in known and name in self._heads:
             self._ahead = (name, known[name].id, self._heads[name]), found.ahead
@@ -140,9 +143,10 @@ class ReadArchive:
     def baselines(self, heads: Mapping[str, str]) -> dict[str, Revision]:
         return self._read("baselines", "looking up the heads of its branches", take_baselines, heads=dict(heads))
 
-    def check_known(self, *known: Revision) -> None:
+    def check_known(self, *known: Known) -> None:
         """A revision that the last `heads` found is not looked up again."""
-        found = [put_revision(revision, with_message=False) for revision in known if revision not in self._checked]
+        checked = self._checked
+        found = [put_known(one, self._location.kind) for one in known if checked.get((one.id, one.number)) != one]
         if found:
             self._read("check_known", "looking for the known revisions", nothing, known=found)
 
@@ -162,7 +166,7 @@ class ReadArchive:
     def advance(
         self,
         branch: str,
-        known: Revision | None,
+        known: Known | None,
         new_head: str,
         *,
         limit: int = 1000,
@@ -176,7 +180,7 @@ class ReadArchive:
                 return ahead
         given = {
             "branch": branch,
-            "known": known and put_revision(known, with_message=False),
+            "known": known and put_known(known, self._location.kind),
             "new_head": new_head,
             "limit": limit,
             "fork": fork and put_fork(fork),

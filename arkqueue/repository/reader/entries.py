@@ -15,7 +15,7 @@ from typing import Any
 from arkqueue.errors import ArchiveMismatch
 from arkqueue.model import Fault, Origin, Revision, Workflow
 from arkqueue.plan import Entry
-from arkqueue.repository import Archive
+from arkqueue.repository import Archive, LastKnown
 from arkqueue.repository.limits import TooManyPaths
 
 MOST_KEPT = 100
@@ -95,6 +95,11 @@ def last_known(branch: Any) -> Revision:
     """The last revision of a branch's ledger, from its row, as the repository reported it."""
     origin = Origin(branch.origin, branch.generation) if branch.origin else None
     return Revision(branch.revision, branch.number, branch.author, branch.date, branch.message, origin)
+
+
+def last_compared(branch: Any) -> LastKnown:
+    """The last revision of a branch's ledger, from its row, as far as an archive compares it."""
+    return LastKnown(branch.revision, branch.number, branch.author, branch.date)
 
 
 def named(mismatch: ArchiveMismatch, archive: str) -> str:

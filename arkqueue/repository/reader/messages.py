@@ -23,7 +23,7 @@ import struct
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -45,7 +45,7 @@ from arkqueue.model import (
 from arkqueue.repository.following.allowance import Followed
 from arkqueue.repository.limits import TooManyPaths
 from arkqueue.repository.location import Identity, Location
-from arkqueue.repository.protocol import Advance, Fork, NewBranch, Survey, SurveyOptions
+from arkqueue.repository.protocol import Advance, Fork, Known, LastKnown, NewBranch, Survey, SurveyOptions
 
 T = TypeVar("T")
 
@@ -64,6 +64,8 @@ LONGEST_ITEMS = 96 * 2**20
 six.
 """
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
+_NO_DATE = datetime.fromtimestamp(0, UTC).isoformat()
+"""Stands for the date of a commit that is compared by its id alone."""
 LONGEST_FAULT = 2**16
 """The most characters of an error's text."""
 
@@ -281,28 +283,62 @@ def take_forks(value: object) -> dict[str, Fork]:
     return {name: take_fork(one) for name, one in _dict(value).items()}
 
 
+def put_known(known: Known, kind: ArchiveKind) -> list[Any]:
+    """A revision that the archive compares with its own. The id of a commit stands for all the rest,
+    and a Git archive may have thousands of branches.
+    """
+    if kind is ArchiveKind.GIT:
+        return [known.id, known.number]
+    return [known.id, known.number, known.author, known.date.isoformat()]
+
+
+def is_commit(known: Sequence[Any]) -> bool:
+    """True for a revision of Git, in the form of `put_known`."""
+    return len(known) == 2
+
+
+def take_known(value: Sequence[Any]) -> LastKnown:
+    """For the reader, which trusts the server."""
+    id, number, author, date = (*value, "", _NO_DATE) if is_commit(value) else value
+    return LastKnown(id, number, author, datetime.fromisoformat(date))
+
+
 @dataclass(frozen=True, slots=True)
 class Heads:
     """The answer of `heads`: the heads of branches, and what a scan needs next.
 
-    ``main``: the main branch, if there is one. ``checked``: branches whose known revision exists.
-    ``moved``: the branch that has moved, if there is just one; ``ahead`` and ``workflows_keys``:
-    its advance, if that is short, and the keys of the workflow files of its revisions.
+    ``heads``: without the branches whose head is their known revision. ``gone``: the known branches
+    that have no head; None if no known revisions were compared. ``main``: the main branch, if there is one. ``are_checked``: True if the known
+    revisions of the other branches exist. ``moved``: the branch that has moved, if there is just
+    one; ``ahead`` and ``workflows_keys``: its advance, if that is short, and the keys of the
+    workflow files of its revisions.
     """
 
     heads: dict[str, str]
+    gone: frozenset[str] | None = None
     main: str | None = None
-    checked: tuple[str, ...] = ()
+    are_checked: bool = False
     moved: str | None = None
     ahead: Advance | None = None
     workflows_keys: dict[str, str] = field(default_factory=dict)
 
 
+def _names(value: object) -> frozenset[str]:
+    return frozenset(texts(value))
+
+
 def take_heads(value: object) -> Heads:
     found = _dict(value)
-    heads, main = names(found.get("heads")), optional(text)(found.get("main"))
     ahead, keys = optional(take_advance)(found.get("ahead")) or (None, {})
-    return Heads(heads, main, texts(found.get("checked")), optional(text)(found.get("moved")), ahead, keys)
+    return Heads(
+        names(found.get("heads")),
+        optional(_names)(found.get("gone")),
+        optional(text)(found.get("main")),
+        truth(found.get("are_checked")),
+        optional(text)(found.get("moved")),
+        ahead,
+        keys,
+    )
 
 
 def take_baselines(value: object) -> dict[str, Revision]:

@@ -40,6 +40,7 @@ from arkqueue.repository.protocol import Advance, Archive, NewBranch, open_archi
 from arkqueue.repository.reader.messages import (
     Malformed,
     frame,
+    is_commit,
     judge_payload,
     put_advance,
     put_changes,
@@ -54,6 +55,7 @@ from arkqueue.repository.reader.messages import (
     put_workflow,
     receive,
     take_fork,
+    take_known,
     take_location,
     take_revision,
     take_survey_options,
@@ -266,17 +268,24 @@ def _heads(archive: Archive, given: Given) -> dict[str, Any]:
     """The heads, and what a scan needs next, because each further call would cost another exchange:
     the main branch, the known revisions that exist, and the advance of a branch that has moved.
     """
-    heads = archive.heads(tuple(given["branches"]), given["main"])
-    known = {name: take_revision(one) for name, one in given["known"].items() if name in heads}
-    found: dict[str, Any] = {"heads": heads, "main": None, "checked": [], "moved": None, "ahead": None}
+    heads, known = archive.heads(tuple(given["branches"]), given["main"]), given["known"]
+    gone = [name for name in known if name not in heads] if known else None
+    # A commit of Git that is the head of a branch exists, and needs no further proof. The revision
+    # of Subversion may be another one.
+    kept = {name for name, one in known.items() if is_commit(one) and heads.get(name) == one[0]}
+    others = {name: id for name, id in heads.items() if name not in kept}
+    found: dict[str, Any] = {
+        "heads": others, "gone": gone, "main": None, "are_checked": False, "moved": None, "ahead": None
+    }  # fmt: skip
     with suppress(Exception):  # a later call meets the same error and reports it
         found["main"] = archive.main_branch(given["main"])
-        archive.check_known(*known.values())
-        found["checked"] = list(known)
-        moved = [name for name, one in known.items() if heads[name] != one.id]
+        last = {name: take_known(known[name]) for name in others if name in known}
+        archive.check_known(*last.values())
+        found["are_checked"] = True
+        moved = [name for name, one in last.items() if heads[name] != one.id]
         if len(moved) == 1:
             found["moved"] = moved[0]
-            advance = archive.advance(moved[0], known[moved[0]], heads[moved[0]], limit=MOST_AHEAD)
+            advance = archive.advance(moved[0], last[moved[0]], heads[moved[0]], limit=MOST_AHEAD)
             if advance.complete:
                 found["ahead"] = _with_keys(archive, advance)
     return found
@@ -294,7 +303,7 @@ def _advance(archive: Archive, given: Given) -> dict[str, Any]:
     """
     advance = archive.advance(
         given["branch"],
-        given["known"] and take_revision(given["known"]),
+        given["known"] and take_known(given["known"]),
         given["new_head"],
         limit=given["limit"],
         fork=given["fork"] and take_fork(given["fork"]),
@@ -325,7 +334,7 @@ CALLS: dict[str, Callable[[Archive, Given], Any]] = {
     "baselines": lambda archive, given: {
         name: put_revision(one) for name, one in archive.baselines(given["heads"]).items()
     },
-    "check_known": lambda archive, given: archive.check_known(*map(take_revision, given["known"])),
+    "check_known": lambda archive, given: archive.check_known(*map(take_known, given["known"])),
     "check_gone": lambda archive, given: archive.check_gone(given["branch"]),
     "forks": _forks,
     "advance": _advance,

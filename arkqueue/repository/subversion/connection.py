@@ -18,6 +18,7 @@ from subvertpy import SubversionException
 
 from arkqueue.errors import ArchiveMismatch, ArchiveUnreachable
 from arkqueue.model import ArchiveKind, Revision
+from arkqueue.repository import Known
 from arkqueue.repository.location import Identity, Location, local_path
 from arkqueue.repository.subversion.access import connected, credentials
 from arkqueue.repository.subversion.faults import NO_SUCH_REVISION, codes_of, explained
@@ -111,7 +112,7 @@ class SubversionConnection:
             self._compare(revision_of(number, properties), recorded)
         return properties
 
-    def _compare(self, now: Revision, known: Revision) -> None:
+    def _compare(self, now: Revision, known: Known) -> None:
         """Raise ArchiveMismatch if the author or the date of a revision is not the known one."""
         if (now.author, now.date) != (known.author, known.date):
             raise self._mismatch(

@@ -34,6 +34,7 @@ from arkqueue.repository import (
     WORKFLOWS,
     Advance,
     Fork,
+    Known,
     NewBranch,
     is_workflow_file,
     linked,
@@ -81,7 +82,7 @@ class SubversionHistory(SubversionConnection, JudgesFiles):
         self,
         branches: Sequence[str] = (),  # noqa: ARG002  there is only one branch
         main: str | None = None,  # noqa: ARG002  there is only one branch
-        known: Mapping[str, Revision] | None = None,  # noqa: ARG002  reading in place needs no such hint
+        known: Mapping[str, Known] | None = None,  # noqa: ARG002  reading in place needs no such hint
     ) -> dict[str, str]:
         with self._session(fresh=True) as session:
             return {"": str(session.get_latest_revnum())}
@@ -125,13 +126,13 @@ class SubversionHistory(SubversionConnection, JudgesFiles):
         found = {branch: self.baseline(branch) for branch in heads}
         return {branch: revision for branch, revision in found.items() if revision}
 
-    def check_known(self, *known: Revision) -> None:
+    def check_known(self, *known: Known) -> None:
         with self._session(fresh=True) as session:
             head = session.get_latest_revnum()
             for revision in known:
                 self._check_known(session, head, revision)
 
-    def _check_known(self, session: Any, head: int, known: Revision) -> None:
+    def _check_known(self, session: Any, head: int, known: Known) -> None:
         if head < known.number:
             raise self._mismatch(f"has only {head} revisions, but {known.number} is known")
         now = revision_of(known.number, session.rev_proplist(known.number))
@@ -152,7 +153,7 @@ class SubversionHistory(SubversionConnection, JudgesFiles):
     def advance(
         self,
         branch: str,  # noqa: ARG002
-        known: Revision | None,
+        known: Known | None,
         new_head: str,
         *,
         limit: int = 1000,

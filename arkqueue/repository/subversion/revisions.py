@@ -14,7 +14,7 @@ import subvertpy
 
 from arkqueue.errors import NotFound
 from arkqueue.model import Revision
-from arkqueue.repository import limits, within_calendar
+from arkqueue.repository import Known, limits, within_calendar
 from arkqueue.repository.limits import bounded
 from arkqueue.repository.origin import PROPERTY, parse_origin
 
@@ -56,14 +56,14 @@ def revision_of(number: int, properties: Mapping[str, bytes]) -> Revision:
     )
 
 
-def made(revision: Revision) -> str:
+def made(revision: Known) -> str:
     """The author and date of a revision, to the microsecond, because two may differ by less than a
     second.
     """
     return f"by {revision.author or 'nobody'} at {revision.date:%F %T.%f} UTC"
 
 
-def is_told(revision: Revision) -> bool:
+def is_told(revision: Known) -> bool:
     """True if this user may read the author and date of a revision. They are hidden if the revision
     is in places that the user may not read.
     """

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pygit2
 import pytest
@@ -165,6 +165,39 @@ def test_a_repository_that_lost_what_is_known_is_found_out(opened: Open, tmp_pat
     assert papers.heads((), "", {"": known}) == {"": "0"}
     with pytest.raises(ArchiveMismatch, match="has only 0 revisions, but 7 is known"):
         papers.check_known(known)
+
+
+@pytest.mark.parametrize("breaks", [False, True], ids=["", "by a second process, which compares nothing"])
+def test_only_heads_that_the_ledger_lacks_are_sent(
+    opened: Open, processes: ReaderProcesses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, breaks: bool
+) -> None:
+    repository = a_git_repository(tmp_path)
+    first = repository.commit({"readme": "1"})
+    papers = opened(repository.path)
+    one = papers.baseline("main")
+    assert one is not None
+    repository.push("HEAD:refs/heads/quiet")
+    repository.push("HEAD:refs/heads/new")
+    second = repository.commit({"readme": "2"})
+    answers: list[dict[str, Any]] = []
+    call = processes.call
+
+    def note(made: Call) -> object:
+        if breaks and made.request["call"] == "heads":
+            assert made.again is not None
+            made = replace(made, request=made.again)
+        answers.append(call(made))
+        return answers[-1]
+
+    monkeypatch.setattr(processes, "call", note)
+    gone = replace(one, id="1" * 40)
+    heads = papers.heads(("**",), "main", {"gone": gone, "main": one, "quiet": one})
+    assert heads == {"main": second, "quiet": first, "new": first}
+    assert set(answers[0]["heads"]) == ({"main", "quiet", "new"} if breaks else {"main", "new"})
+    papers.check_known(one)
+    assert len(answers) == (2 if breaks else 1)
+    with pytest.raises(ArchiveMismatch, match="no longer holds"):
+        papers.check_known(gone, one)
 
 
 def exchanges(processes: ReaderProcesses, monkeypatch: pytest.MonkeyPatch) -> list[str]:
