@@ -4,7 +4,8 @@ libgit2.
 A scan finds something new only if HEAD or a branch has changed. Git keeps these in `HEAD`, in
 `packed-refs` and in the files below `refs/heads`; `config` says what kind of repository it is.
 Other things that a scan would find, such as a lost object, are found by the next whole scan. If git
-keeps refs in tables (`reftable/`), `refs/heads` is not a folder, and there is no fingerprint.
+keeps refs in tables (`reftable/`), `refs/heads` is not a folder, and there is no fingerprint. A scan
+cannot read such a repository either: libgit2 refuses it.
 """
 
 from __future__ import annotations
