@@ -490,6 +490,7 @@ def test_processes_end_with_their_server(tmp_path: Path) -> None:
             "from arkqueue.repository.reader.archive import ReadArchive\n"
             "from arkqueue.repository.reader.client import processes\n"
             "threading.Thread(target=ReadArchive(locate(sys.argv[1])).heads).start()\n"
+            "sys.stdin.readline()\n"
             "ReadArchive(locate(sys.argv[2])).heads()\n"
             "print(*processes.pids(), flush=True); sys.stdin.read()"
         )
@@ -499,7 +500,11 @@ def test_processes_end_with_their_server(tmp_path: Path) -> None:
         )
         with server:
             connection, _ = silent.accept()
+            assert server.stdin is not None
             assert server.stdout is not None
+            # Only now, or this call could come first, and its process would get the other one, too.
+            server.stdin.write(b"\n")
+            server.stdin.flush()
             pids = [int(pid) for pid in server.stdout.readline().split()]
             assert len(pids) >= 2
             server.kill()
