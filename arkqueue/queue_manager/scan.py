@@ -57,11 +57,11 @@ class _Branch:
 
     @property
     def as_new(self) -> NewBranch:
-        """Only branches of the ledger count for all others: two new branches would hide their
-        common commits from each other.
+        """Only branches with a ledger count for all others: two new branches would hide their common
+        commits from each other, also where an import has begun to track both.
         """
         before = self.before
-        return NewBranch(self.name, self.head, before.id if before else None, is_known=self.known is not None)
+        return NewBranch(self.name, self.head, before.id if before else None, is_known=before is not None)
 
     @property
     def revisions(self) -> int | None:

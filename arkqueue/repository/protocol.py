@@ -119,8 +119,8 @@ class Advance:
 class NewBranch:
     """A branch without a ledger, or one that is back after it was deleted.
 
-    ``known``: the id of the last revision of its ledger, if it has one. ``is_known``: True if the
-    ledger has its name. Its head then counts for all other branches, and otherwise only for the new
+    ``known``: the id of the last revision of its ledger, if it has one. ``is_known``: True if it
+    has a ledger. Its head then counts for all other branches, and otherwise only for the new
     branches after it.
     """
 

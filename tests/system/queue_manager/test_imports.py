@@ -151,6 +151,25 @@ def test_many_branches_with_few_revisions_each_are_an_import_together(
     assert {row["import_until"] for row in papers.sql("select import_until from branch")} == {None}
 
 
+@pytest.mark.parametrize("repository", ["git"], indirect=True)
+def test_a_commit_that_two_branches_of_an_import_share_is_a_revision_of_one(
+    watch: Watch, repository: Any, session: Session, configuration: Configuration
+) -> None:
+    papers = watch(repository.path, branches=("*",))
+    repository.switch("one", "main")
+    common = repository.commit({"readme": "common"})
+    repository.switch("two", "one")
+    for branch in ("one", "two"):
+        repository.switch(branch)
+        for n in range(LIMIT):
+            repository.commit({"readme": f"{n} on {branch}"})
+    with managing(session, configuration):
+        papers.wait_for(lambda: len(states(papers)) == 2 * LIMIT + 1)
+    assert states(papers) == ["held"] * (2 * LIMIT + 1)
+    rows = papers.sql("select b.name, r.baseline from revision r join branch b on b.id = r.branch_id where r.name = %s", common)  # fmt: skip
+    assert {(row["name"], row["baseline"]) for row in rows} == {("one", False), ("two", True)}
+
+
 def test_a_history_that_was_asked_for_is_no_import_and_the_next_one_is(
     watch: Watch, repository: Any, session: Session, configuration: Configuration
 ) -> None:
