@@ -306,7 +306,7 @@ def test_a_drained_host_claims_nothing_and_others_do(archive: AnArchive) -> None
     assert claimed(session) == ["papers:a@3"]
     with pytest.raises(Conflict, match="task manager build-1: is not drained"):
         pauses.resume_worker(session, HOST, "build-1", "ben")
-    assert deeds(archive) == [("ann", "drain", f"{HOST}: {WHY}"), ("ben", "resume", HOST)]
+    assert deeds(archive) == [("ann", "drain", f"build-1 ({HOST}): {WHY}"), ("ben", "resume", f"build-1 ({HOST})")]
 
 
 @pytest.mark.parametrize(

@@ -105,5 +105,5 @@ def test_the_end_of_a_pause_has_a_reason_too(arkqueue: Cli, session: Session) ->
     arkqueue("drain", "--worker", "build-1")
     assert arkqueue("resume", "--worker", "build-1", "--reason", "a new disk").code == 0
     notes = archive.sql("select note from deed where verb = 'resume' order by id")
-    expected = ["it is mended", "--lock tex it is mended", "--all it is mended", f"{HOST}: a new disk"]
+    expected = ["it is mended", "--lock tex it is mended", "--all it is mended", f"build-1 ({HOST}): a new disk"]
     assert [row["note"] for row in notes] == expected
