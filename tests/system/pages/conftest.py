@@ -34,6 +34,14 @@ def a_token(session: Session, scope: Scope, *archives: str) -> tuple[Token, str]
     return tokens.create(session, name=f"{scope} test", scope=scope, archives=archives or None, by="test")
 
 
+def stay_alive(session: Session) -> None:
+    """Keeps the registered task managers alive for a slow test. Pages call a task manager silent 30 s
+    after its last report, and tests have none that reports.
+    """
+    with session.database.statement() as connection:
+        connection.execute(b"update task_manager set seen_at = clock_timestamp() + interval '1 hour'")
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """A real browser, without a page."""

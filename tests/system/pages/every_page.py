@@ -19,7 +19,7 @@ from arkqueue.web.pages.routes import routes
 from tests.builders import HOST, PROCESS, AnArchive, a_workflow, an_archive, faulty, no_lists, the_archive
 from tests.db.test_backfills import fill
 from tests.db.test_notifications import choose, judge, set_receivers
-from tests.system.pages.conftest import HOSTILE, HOSTILE_ITEM
+from tests.system.pages.conftest import HOSTILE, HOSTILE_ITEM, stay_alive
 
 ITEM: Final = quote(HOSTILE_ITEM, safe="")
 LOG: Final = f"{HOSTILE}\n\x1b[1;32mgreen\x1b[0m \u2066isolated\u2069 \x9b31m\x00 end\r\n{'x' * 3000}\n".encode()
@@ -178,10 +178,9 @@ def route_of(address: str, method: str = "GET") -> str:
 
 def an_installation(session: Session) -> AnArchive:
     """Everything that `PAGES` names."""
-    archive = an_archive(session)
     claim.register(session, PROCESS, HOST, "node2", 4, fault=HOSTILE, labels=["tape"])
-    # A page shows the fault of a live task manager only, and a slow test may take minutes.
-    archive.sql("update task_manager set seen_at = clock_timestamp() + interval '1 hour'")
+    stay_alive(session)
+    archive = an_archive(session)
     set_receivers(archive, ci=["failed"])
     archive.commit(TASKS, author=HOSTILE)
     archive.write("index@2", LOG)

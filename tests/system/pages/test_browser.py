@@ -24,7 +24,7 @@ from arkqueue.web.pages.visitor import COOKIE
 from tests.browsers import CHANGED
 from tests.builders import HOST, PROCESS, AnArchive, a_gateway, a_workflow, an_archive
 from tests.db.test_notifications import choose, failed_runs, set_receivers
-from tests.system.pages.conftest import a_token
+from tests.system.pages.conftest import a_token, stay_alive
 from tests.system.waking import waking_session
 
 __all__ = ["waking_session"]
@@ -370,6 +370,7 @@ def test_clocks_and_ages_go_on_by_themselves(opened: Opened, archive: AnArchive,
     maps.sql("update attempt set started_at = ended_at - interval '150 minutes' where id = (select attempt_id from task where id = %s)", maps.task("draw@2"))  # fmt: skip
     maps.commit({"draw": ""})
     claim.register(session, PROCESS, HOST, "build-1", 4)  # without a free slot, no end is expected
+    stay_alive(session)
     page.goto("/maps@3/draw")
     expect(page.locator(".says")).to_contain_text(re.compile(r"its end in 2 h, .*\d\d:\d\d UTC"))
     page.clock.run_for(3_600_000)

@@ -20,7 +20,7 @@ from arkqueue.queue import claim, control, deletion, locks, purge, redo
 from arkqueue.queue.tokens import Scope
 from arkqueue.views.explain import explain
 from tests.builders import HOST, PROCESS, AnArchive, a_workflow, an_archive, faulty
-from tests.system.pages.conftest import Visitors, form_of, press, said
+from tests.system.pages.conftest import Visitors, form_of, press, said, stay_alive
 
 TASKS = {"index": "depends: [PREV]", "pdf": "depends: [index]\ncancels: [PREV]", "upload": "depends: [pdf]"}
 
@@ -302,6 +302,7 @@ def test_a_task_behind_a_paused_lock_has_no_prospect_and_names_the_lock_and_what
 ) -> None:
     archive = an_archive(session)
     claim.register(session, PROCESS, HOST, "node2", 4)
+    stay_alive(session)
     archive.commit({"pdf": "", "upload": ""})
     archive.run("pdf@2", "upload@2")
     archive.sql("update attempt set started_at = ended_at - interval '1 minute'")

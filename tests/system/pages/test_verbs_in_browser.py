@@ -20,7 +20,7 @@ from tests.builders import HOST, PROCESS, AnArchive, an_archive, the_archive
 from tests.db.test_notifications import choose, failed_runs, set_receivers
 from tests.db.test_retention import let_age, set_to_keep
 from tests.repositories import a_subversion_repository, run
-from tests.system.pages.conftest import a_token
+from tests.system.pages.conftest import a_token, stay_alive
 
 pytestmark = pytest.mark.full
 TASKS = {"index": "", "pdf": "depends: [index]", "upload": "depends: [pdf]"}
@@ -30,6 +30,7 @@ expect.set_options(timeout=120_000)  # milliseconds that only a failing test wai
 @pytest.fixture
 def archive(session: Session) -> AnArchive:
     claim.register(session, PROCESS, HOST, "node2", 4)
+    stay_alive(session)
     archive = an_archive(session)
     archive.commit(TASKS)
     return archive
