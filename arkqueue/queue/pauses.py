@@ -96,10 +96,13 @@ def follow_all(session: Session) -> list[int]:
     return busy
 
 
-def _called(graph: Graph, host: str) -> str:
-    """A host in the audit log: its name and the beginning of its id, as two hosts may have one name."""
+def _note(graph: Graph, host: str, reason: str) -> str:
+    """A host in the audit log, with a reason if there is one. The host has its name and the beginning of
+    its id, because two hosts may have one name.
+    """
     names = [row.hostname for row in graph.rows("name_of_host", host=host)]
-    return f"{names[0]} ({host[:8]})" if names else host
+    called = f"{names[0]} ({host[:8]})" if names else host
+    return f"{called}: {reason}" if reason else called
 
 
 def drain(session: Session, host: str, reason: str, by: str) -> None:
@@ -109,8 +112,7 @@ def drain(session: Session, host: str, reason: str, by: str) -> None:
 
     def work(graph: Graph) -> None:
         graph.do("drain", host=host, by=by, reason=reason)
-        called = _called(graph, host)
-        note = f"{called}: {reason}" if reason else called
+        note = _note(graph, host, reason)
         graph.do("remember", by=by, verb="drain", archive=None, run=None, task=None, note=note)
 
     session.retrying(lambda connection: work(Graph(connection)))
@@ -123,8 +125,7 @@ def resume_worker(session: Session, host: str, name: str, by: str, reason: str =
     def work(graph: Graph) -> None:
         if not graph.rows("end_drain", host=host):
             raise Conflict(f"task manager {name}", "is not drained")
-        called = _called(graph, host)
-        note = f"{called}: {reason}" if reason else called
+        note = _note(graph, host, reason)
         graph.do("remember", by=by, verb="resume", archive=None, run=None, task=None, note=note)
 
     session.retrying(lambda connection: work(Graph(connection)))

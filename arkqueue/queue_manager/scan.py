@@ -57,11 +57,10 @@ class _Branch:
 
     @property
     def as_new(self) -> NewBranch:
-        """Only branches with a ledger count for all others: two new branches would hide their common
-        commits from each other, also where an import has begun to track both.
+        """For the question where it leaves the others. A branch that an import has begun to track has
+        no ledger yet.
         """
-        before = self.before
-        return NewBranch(self.name, self.head, before.id if before else None, is_known=before is not None)
+        return NewBranch(self.name, self.head, self.before.id if self.before else None)
 
     @property
     def revisions(self) -> int | None:

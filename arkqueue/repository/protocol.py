@@ -119,15 +119,14 @@ class Advance:
 class NewBranch:
     """A branch without a ledger, or one that is back after it was deleted.
 
-    ``known``: the id of the last revision of its ledger, if it has one. ``is_known``: True if it
-    has a ledger. Its head then counts for all other branches, and otherwise only for the new
-    branches after it.
+    ``known``: the id of the last revision of its ledger, if it has one. Its head then counts for all
+    other branches, and otherwise only for the new branches after it: two new branches would hide
+    their common commits from each other.
     """
 
     name: str
     head: str
     known: str | None = None
-    is_known: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What an explanation consists of, and what the explanations of tasks, runs and lists share."""
+"""The explanation of a state, and the words that tasks, runs and lists have in common in it."""
 
 from __future__ import annotations
 

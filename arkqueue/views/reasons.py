@@ -322,6 +322,23 @@ def deferred(row: Any, subject: str, *, brief: bool = False) -> Reason:
     """Why a task is deferred, and until when. ``brief``: True to leave out the date of a moment that
     is near.
     """
+    why, following, limit = _deferral(row, brief=brief)
+    name = task_name(row)
+    commands = [f"arkqueue logs {name}", f"arkqueue {'refresh' if row.polls else 'retry'} {name}"]
+    text = f"{subject} is deferred: {why}. The next {following}.{limit and f' {limit}.'}"
+    return Reason(kind=Why.DEFERRED, text=text, tasks=[name], commands=commands)
+
+
+def deferred_in_table(row: Any) -> str:
+    """The same for a table, which cuts the end off: the time matters most, and comes first."""
+    why, following, limit = _deferral(row, brief=True)
+    return f"the next {following}, as {why}{limit and f'. {limit}'}"
+
+
+def _deferral(row: Any, *, brief: bool) -> tuple[str, str, str]:
+    """What the last attempt of a deferred task did, when the next one is due, and what ends the
+    deferral (empty if nothing has to be said).
+    """
     if row.end == End.EXITED and row.exit_code == EX_TEMPFAIL:
         why = f"asked to be {'polled' if row.polls else 'run'} again later (exit code 75)"
     else:
@@ -329,14 +346,12 @@ def deferred(row: Any, subject: str, *, brief: bool = False) -> Reason:
         why = f"{did} ({how_it_ended(row).removesuffix('.')})"
     # Polls are attempts, too. Only the first poll follows an attempt of the command.
     following = "poll" if row.polls else "attempt"
-    text = f"{subject} is deferred: attempt {row.attempts} {why}. The next {following} {_due(row.due_at, brief=brief)}."
+    limit = ""
     if row.deadline_at is not None:
-        text += f" Its deadline is {moment(row.deadline_at)}: if it is still deferred then, it fails."
+        limit = f"Its deadline is {moment(row.deadline_at)}: if it is still deferred then, it fails"
     elif row.kind == TaskKind.REPORT:
-        text += " It has no deadline: only another exit code, or the deletion of its run, ends it."
-    name = task_name(row)
-    commands = [f"arkqueue logs {name}", f"arkqueue {'refresh' if row.polls else 'retry'} {name}"]
-    return Reason(kind=Why.DEFERRED, text=text, tasks=[name], commands=commands)
+        limit = "It has no deadline: only another exit code, or the deletion of its run, ends it"
+    return f"attempt {row.attempts} {why}", f"{following} {_due(row.due_at, brief=brief)}", limit
 
 
 def _due(at: datetime, *, brief: bool) -> str:

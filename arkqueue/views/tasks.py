@@ -176,7 +176,7 @@ class TaskDetail(TaskView):
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class AttemptsAround:
     """Some attempts of a task that may have thousands, as it is polled for weeks. ``count``: the number
     of all. ``newest``: the id of the newest one, ``chosen`` of the one that was asked for, or else of
     the newest one; None: there is none. ``shown``: the ids of those to list, the oldest first.
@@ -366,12 +366,12 @@ def attempts(session: Session, task: TaskId, only: Sequence[AttemptId] | None = 
     return [_attempt(row) for row in session.rows("show_attempts", **asked)]
 
 
-def attempts_around(session: Session, task: TaskId, number: int | None, most: int) -> Around:
+def attempts_around(session: Session, task: TaskId, number: int | None, most: int) -> AttemptsAround:
     """The newest attempts of a task, or those around the one with this number."""
     rows = session.rows("attempts_around", task=task, number=number, most=most)
     shown = [at for at, row in enumerate(rows) if row.is_shown]
     behind = rows[shown[-1] + 1 :][: most // 2] if rows else []
-    return Around(
+    return AttemptsAround(
         count=rows[-1].count if rows else 0,
         newest=AttemptId(rows[-1].id) if rows else None,
         chosen=next((AttemptId(row.id) for row in rows if row.is_chosen), None),

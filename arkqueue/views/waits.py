@@ -96,17 +96,15 @@ def tell_why_alone(session: Session, tasks: Iterable[TaskView], seen: Sequence[A
     """Store in ``why`` of the first tasks that wait for no other task why each has not started, in
     the words of ``explain``; deferred tasks come last. ``seen``: as in `Around`.
     """
+    tasks = list(tasks)
     by_id = {
-        task.id: task
-        for task in sorted(tasks, key=lambda task: task.state is State.DEFERRED)
-        if task.state in _CAUSES or (task.state is State.WAITING and not task.why)
+        task.id: task for task in tasks if task.state is State.READY or (task.state is State.WAITING and not task.why)
     }
+    deferred = {task.id: task for task in tasks if task.state is State.DEFERRED}
+    for row in rows_of(session, [*deferred][: max(MOST_ALONE - len(by_id), 0)]) if deferred else []:
+        if row.state == State.DEFERRED:  # it may have gone on meanwhile
+            deferred[row.id].why = reasons.deferred_in_table(row)
     for id, text in alone(session, [*by_id][:MOST_ALONE], seen).items():
-        if by_id[id].state is State.DEFERRED:  # A table cuts the end off, and the time matters most.
-            why, _, following = text.removeprefix("is deferred: ").rpartition(". The next ")
-            due, point, deadline = following.partition(". ")
-            by_id[id].why = f"the next {due}, as {why}{point}{deadline}"
-            continue
         words = text.removeprefix("is ready").removeprefix(",").removeprefix("waits ")
         by_id[id].why = words.strip().removeprefix("but ").removeprefix("and ")
 

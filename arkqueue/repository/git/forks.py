@@ -76,7 +76,7 @@ def together(repository: pygit2.Repository, new: Sequence[NewBranch], others: It
     walk.go(heads.values(), others)
     owners: dict[pygit2.Oid, object] = {}
     for branch in new:
-        if branch.is_known:
+        if branch.known is not None:
             _own(walk, owners, heads[branch.name], branch.name)
     taken: dict[pygit2.Oid, object] = {}
     """The commits of new branches that came before."""
@@ -88,7 +88,7 @@ def together(repository: pygit2.Repository, new: Sequence[NewBranch], others: It
             own += 1
             at = next(iter(walk.parents(at)), None)
         found[branch.name] = _cut(repository, branch, Fork(None if at is None else str(at), own))
-        if not branch.is_known:
+        if branch.known is None:
             _own(walk, taken, heads[branch.name], "")
     return found
 
@@ -97,7 +97,7 @@ def one_by_one(
     repository: pygit2.Repository, new: Sequence[NewBranch], others: Sequence[pygit2.Oid]
 ) -> dict[str, Fork]:
     """The forks of new branches, by questions about each of them and each other branch."""
-    heads = {branch.name: pygit2.Oid(hex=branch.head) for branch in new if branch.is_known}
+    heads = {branch.name: pygit2.Oid(hex=branch.head) for branch in new if branch.known is not None}
     found = {}
     for branch in new:
         siblings = dict.fromkeys(others)

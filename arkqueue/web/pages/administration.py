@@ -25,7 +25,7 @@ from arkqueue.views.notifications import STATES, deliveries
 from arkqueue.web.access import admit
 from arkqueue.web.api.administration import list_tokens
 from arkqueue.web.api.archives import HOST, Settings
-from arkqueue.web.pages.answer import Shown, asked
+from arkqueue.web.pages.answer import Shown, asked, asked_id
 from arkqueue.web.pages.archive import removal_shown
 from arkqueue.web.pages.forms import Form
 from arkqueue.web.pages.visitor import SignInNeeded, Visitor
@@ -139,13 +139,13 @@ def tokens_page(visitor: Visitor, request: Request, made: Any = None, sent: Form
 def audit_page(visitor: Visitor, request: Request) -> Shown:
     """The audit log, filtered by ``?by=``, ``?verb=`` and ``?archive=``."""
     caller = visitor.caller
-    by, verb, archive, before = (asked(request, name) for name in ("by", "verb", "archive", "before"))
+    by, verb, archive = (asked(request, name) for name in ("by", "verb", "archive"))
     entries, following = audit_log(
         caller.session,
         [caller.archive(archive)] if archive else caller.archives(),
         by=by,
         verb=verb,
-        before=int(before) if before.isdecimal() and len(before) < 19 else None,
+        before=asked_id(request, "before"),
         most=ENTRIES,
         hidden=caller.token.scope.allows(Scope.ADMIN),
     )
@@ -163,7 +163,7 @@ def notifications_page(visitor: Visitor, request: Request) -> Shown:
     if visitor.is_anybody:
         raise SignInNeeded
     caller = visitor.caller
-    archive, before = (asked(request, name) for name in ("archive", "before"))
+    archive = asked(request, "archive")
     states = [state for state in dict.fromkeys(request.query_params.getlist("state")) if state]
     for state in states:
         if state not in STATES:
@@ -174,7 +174,7 @@ def notifications_page(visitor: Visitor, request: Request) -> Shown:
         caller.session,
         [caller.archive(archive)] if archive else caller.archives(),
         states=states,
-        before=int(before) if before.isdecimal() and len(before) < 19 else None,
+        before=asked_id(request, "before"),
         limit=ENTRIES,
     )
     asked_for = [("archive", archive)] * bool(archive) + [("state", state) for state in states]

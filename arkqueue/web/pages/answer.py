@@ -283,6 +283,12 @@ def asked(request: Request, name: str) -> str:
     return request.query_params.get(name, "").replace("\0", "").strip()[:LONGEST]
 
 
+def asked_id(request: Request, name: str) -> int | None:
+    """An id in an address's query; None if there is none that the database could have."""
+    text = asked(request, name)
+    return int(text) if text.isdecimal() and len(text) < 19 else None
+
+
 def local(target: str) -> str:
     """An address on this server, whatever a link or a form contains."""
     is_local = target.startswith("/") and not target.startswith("//") and "\\" not in target and target.isprintable()

@@ -80,9 +80,9 @@ def buttons_of(commands: Sequence[str], name: str) -> list[Button]:
 
 
 def nearest(buttons: Sequence[Button]) -> tuple[list[Button], list[Button]]:
-    """The buttons without the releases of more than one of them releases, and those releases: of
-    the task, its run, its backfill and its archive, the nearest one comes first, and the others are
-    wanted seldom.
+    """The buttons without the wider releases, and the wider releases. A release is wider than another
+    one if it releases a thing that has the other thing inside: the archive, the backfill, the run, the
+    task. People seldom want a wider one.
     """
     releases = [one.name for one in buttons if one.verb == "release"]
     wider = [one for one in buttons if one.verb == "release" and any(_holds(one.name, other) for other in releases)]

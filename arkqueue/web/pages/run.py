@@ -29,7 +29,7 @@ from arkqueue.views.runs import Counts, RunDetail
 from arkqueue.views.runs import run as show_run
 from arkqueue.views.tasks import TaskView
 from arkqueue.views.waits import tell_why_alone
-from arkqueue.web.pages.answer import Shown, asked
+from arkqueue.web.pages.answer import Shown, asked, asked_id
 from arkqueue.web.pages.approving import (
     MOST_JUDGED,
     may_begin_again,
@@ -231,10 +231,8 @@ def _items(visitor: Visitor, request: Request, id: RunId, name: str, lists: Sequ
     if chosen is None:
         return {"list": None, "state": "", "items": [], "_items": [], "next": None, "_bulk": [], "_has_priority": False}
     state = State(wanted) if (wanted := asked(request, "state")) in [*State] else None
-    after = asked(request, "after")
-    first = int(after) if after.isdecimal() and len(after) < 19 else 0
     states = [] if state is None else [state]
-    found = page_of_items(visitor.caller.session, id, chosen.name, states, first, MOST_ITEMS)
+    found = page_of_items(visitor.caller.session, id, chosen.name, states, asked_id(request, "after") or 0, MOST_ITEMS)
     tell_why_alone(visitor.caller.session, found.tasks, visitor.caller.archives())
     return {
         "list": chosen,

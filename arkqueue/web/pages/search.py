@@ -28,7 +28,7 @@ from arkqueue.views.runs import RunView
 from arkqueue.views.search import MOST_LOOKED_AT, Found, runs_with_words, search
 from arkqueue.views.tasks import TaskView, cells_of
 from arkqueue.web.access import Caller
-from arkqueue.web.pages.answer import HEADERS, Shown, asked, local
+from arkqueue.web.pages.answer import HEADERS, Shown, asked, asked_id, local
 from arkqueue.web.pages.nearby import is_there, nearby
 from arkqueue.web.pages.task_rows import reason_of
 from arkqueue.web.pages.visitor import Visitor
@@ -92,21 +92,15 @@ def look_for(visitor: Visitor, request: Request) -> Shown | Response:
         if address or len(tasks) == 1:
             return RedirectResponse(local(f"/{page_path(address or tasks[0])}"), 303, HEADERS)
     covered = caller.archives()
-    before = _id(request, "before")
+    before = asked_id(request, "before")
     if author or before is not None:
         runs, earlier = runs_with_words(caller.session, text, covered, MOST, author, before)
         return _shown(caller, text, author, Found([], [], [], [], [], [], earlier), runs, is_later=before is not None)
-    found = search(caller.session, text, covered, MOST, _id(request, "items"))
+    found = search(caller.session, text, covered, MOST, asked_id(request, "items"))
     if len(found.exact) == 1 and not text.isdecimal():
         return RedirectResponse(local(f"/{found.exact[0].full_name}"), 303, HEADERS)
     known = {run.id for run in found.exact}
     return _shown(caller, text, "", found, [*found.exact, *(run for run in found.runs if run.id not in known)], tasks)
-
-
-def _id(request: Request, name: str) -> int | None:
-    """An id in the query of an address; None: there is none."""
-    text = asked(request, name)
-    return int(text) if text.isdecimal() and len(text) < 19 else None
 
 
 def mine(visitor: Visitor, request: Request) -> Shown:

@@ -81,7 +81,7 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
     refused = None if over else refusals_for(visitor, [id]).get(id)
     if view.awaits:  # its release is possible, and helps only later
         buttons.sort(key=lambda one: one.verb == "release" and one.name == view.full_name)
-    if over:  # Whatever would run it is refused. A waiver lets later revisions go on.
+    if over:  # The queue refuses every verb that would run it. A waiver lets later revisions go on.
         is_waivable = row.removed_at is None and row.deleted_at is None
         waivers = [one for one in buttons if is_waivable and (one.verb, one.name) == ("skip", view.full_name)]
         buttons, wider = [*_undeletes(row, view, of_run), *waivers], []

@@ -35,7 +35,7 @@ class History:
 
     def forks(self, new: Sequence[NewBranch], others: Sequence[pygit2.Oid]) -> dict[str, Fork]:
         """The forks by their definition."""
-        heads, found = {branch.name: branch.head for branch in new if branch.is_known}, {}
+        heads, found = {branch.name: branch.head for branch in new if branch.known}, {}
         for branch in new:
             hidden = [*map(str, others), *(id for name, id in heads.items() if name != branch.name)]
             hidden += [branch.known] if branch.known else []
@@ -70,9 +70,8 @@ def some_branches(made: History, chosen: random.Random) -> tuple[list[NewBranch]
     """New branches, of which some are back after they were deleted, and the heads of others."""
     new = []
     for number in range(chosen.choice([1, 2, 4, 8])):
-        is_known = chosen.random() < 0.35
-        known = str(chosen.choice(made.ids)) if is_known and chosen.random() < 0.7 else None
-        new.append(NewBranch(f"b{number}", str(chosen.choice(made.ids)), known, is_known))
+        known = str(chosen.choice(made.ids)) if chosen.random() < 0.3 else None
+        new.append(NewBranch(f"b{number}", str(chosen.choice(made.ids)), known))
     return new, [chosen.choice(made.ids) for _ in range(chosen.choice([0, 1, 2, 5, 9]))]
 
 

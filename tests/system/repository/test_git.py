@@ -57,7 +57,7 @@ def known(id: str, number: int) -> Revision:
 
 def begun(archive: Archive, branch: str, head: str, other: str, known: Revision | None = None) -> Advance:
     """The first advance of a new branch, or of one that is back, beside another one."""
-    new = NewBranch(branch, head, known.id if known else None, is_known=known is not None)
+    new = NewBranch(branch, head, known.id if known else None)
     return archive.advance(branch, known, head, fork=archive.forks([new], [other])[branch])
 
 
