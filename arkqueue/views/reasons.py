@@ -330,13 +330,15 @@ def deferred(row: Any, subject: str, *, brief: bool = False) -> Reason:
 
 
 def deferred_in_table(row: Any) -> str:
-    """The same for a table, which cuts the end off: the time matters most, and comes first."""
+    """The words of `deferred` in a table, which cuts the end off. The time comes first, because it matters
+    most.
+    """
     why, following, limit = _deferral(row, brief=True)
     return f"the next {following}, as {why}{limit and f'. {limit}'}"
 
 
 def _deferral(row: Any, *, brief: bool) -> tuple[str, str, str]:
-    """What the last attempt of a deferred task did, when the next one is due, and what ends the
+    """The last attempt of a deferred task and how it went, when the next one is due, and what ends the
     deferral (empty if nothing has to be said).
     """
     if row.end == End.EXITED and row.exit_code == EX_TEMPFAIL:
