@@ -56,6 +56,8 @@ FileLists = Mapping[tuple[str, str | None], tuple[Item, ...]]
 
 STEP = 20
 """The most runs that one transaction plans."""
+FIRST_STEP = 5
+"""The most runs that are planned before the request is answered. The queue manager plans the others."""
 PAUSE_AFTER_ERROR = 10.0
 """Seconds until the queue manager tries again to plan a backfill after an error."""
 
@@ -227,14 +229,15 @@ class _Asked:
 
 def _step(graph: Graph, fill: Any, lists: Sequence[Lists], asked: _Asked | None = None) -> list[int]:
     """Plan the next runs of a backfill whose lists were read. Returns the runs. ``asked``: given
-    for the first run, which may be refused.
+    in the first step, whose first run may be refused.
     """
     place = {"branch": fill.branch_id, "first": fill.next, "last": fill.last}
-    found = graph.rows("revisions_to_fill", most=STEP + 1, **place)
+    most = FIRST_STEP if asked else STEP
+    found = graph.rows("revisions_to_fill", most=most + 1, **place)
     files = _files(graph.rows("revision_at", revision=fill.revision_id)[0].tasks, fill.tasks)
     read = {one.wanted.revision: one for one in lists}
     runs: list[int] = []
-    for row in found[:STEP]:
+    for row in found[:most]:
         if files and row.id not in read:
             break
         runs.append(_plan_run(graph, fill, row.id, read.get(row.id), None if runs else asked))

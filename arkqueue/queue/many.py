@@ -100,7 +100,7 @@ def restarting(by: str, approver: Approver | None) -> Step:
 def retrying(by: str, approver: Approver | None, *, force: bool = False, from_start: bool = False) -> Step:
     """The step that retries tasks."""
     note = options(force=force, from_start=from_start)
-    work = partial(retry_some, force=force, from_start=from_start, approver=approver)
+    work = partial(retry_some, force=force, from_start=from_start, approver=approver, is_brief=True)
     return _remembered("retry", by, note, work)
 
 

@@ -60,9 +60,18 @@ def retry(
     on_task(session, task, "retry", by, work, options(force=force, from_start=from_start))
 
 
-def retry_some(graph: Graph, rows: Sequence[Any], *, force: bool, from_start: bool, approver: Approver | None) -> Done:
+def retry_some(
+    graph: Graph,
+    rows: Sequence[Any],
+    *,
+    force: bool,
+    from_start: bool,
+    approver: Approver | None,
+    is_brief: bool = False,
+) -> Done:
     """Retry locked tasks of one name in one run, like `retry`. The result has the refusals. Raises
-    if all tasks are refused because of a task that comes back with some of them.
+    if all tasks are refused because of a task that comes back with some of them. ``is_brief``: the
+    refusal of a single task, too, may say as little as that of several, which costs less.
     """
     done = Judged(rows, refusals(graph, [row.id for row in rows], approver))
     for row in done.fit:
@@ -72,7 +81,7 @@ def retry_some(graph: Graph, rows: Sequence[Any], *, force: bool, from_start: bo
         refuse_stopped(graph, rows[0].archive_id)
     done.judge(lambda row: _why_not(graph, row, force=force))
     done.refuse(blocked(graph, ended) if (ended := _ended(done.fit)) else {})
-    if not force and len(ended := _ended(done.fit)) > 1:
+    if not force and (ended := _ended(done.fit)) and (len(ended) > 1 or is_brief):
         done.refuse(outdated(graph, ended))
     if from_start:
         graph.do("start_over", tasks=[row.id for row in done.fit])

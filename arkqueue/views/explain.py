@@ -8,7 +8,7 @@ that is not in a ledger yet, or was left out of a run, is explained from its nam
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from arkqueue.db.session import Session
@@ -33,10 +33,35 @@ def explain(
     """
     # One snapshot: a dependency may complete while its edges are read.
     with session.snapshot() as moment:
-        found = _explain(moment, task, seen, brief=brief)
-    if not brief:
-        return found
-    return replace(found, commands=[], reasons=[replace(reason, commands=[]) for reason in found.reasons])
+        return _told(_explain(moment, task, seen, brief=brief), brief=brief)
+
+
+def explain_first(
+    session: Session,
+    tasks: Sequence[TaskId],
+    is_meant: Callable[[TaskId, Explanation], bool],
+    *,
+    brief: bool = False,
+    seen: Sequence[ArchiveId] | None = (),
+) -> tuple[TaskId, Explanation] | None:
+    """The first of some tasks whose explanation ``is_meant``, with its explanation; if there is none,
+    the first task; None: no task exists any more. A task that waits for the same obstacles as one
+    before it is left out, because its explanation names the same remedies. ``brief``, ``seen``: as in
+    `explain`.
+    """
+    first, known = None, set()
+    with session.snapshot() as moment:
+        rows = rows_by_id(moment, tasks)
+        for task in (task for task in tasks if task in rows):
+            one = ExplainedTask(moment, rows[task], seen, brief=brief)
+            if one.obstacles in known:
+                continue
+            known.add(one.obstacles)
+            found = _told(one.explanation(), brief=brief)
+            if is_meant(task, found):
+                return task, found
+            first = first or (task, found)
+    return first
 
 
 def _explain(session: Session, task: TaskId, seen: Sequence[ArchiveId] | None, *, brief: bool = False) -> Explanation:
@@ -44,6 +69,13 @@ def _explain(session: Session, task: TaskId, seen: Sequence[ArchiveId] | None, *
     if task not in rows:
         raise NotFound(f"task {task}", "does not exist")
     return ExplainedTask(session, rows[task], seen, brief=brief).explanation()
+
+
+def _told(found: Explanation, *, brief: bool) -> Explanation:
+    """An explanation as its reader gets it: without commands, if it is ``brief``."""
+    if not brief:
+        return found
+    return replace(found, commands=[], reasons=[replace(reason, commands=[]) for reason in found.reasons])
 
 
 def explain_name(session: Session, text: str, seen: Sequence[ArchiveId] | None = ()) -> Explanation:

@@ -11,6 +11,7 @@ import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import takewhile
 from typing import Any
 
@@ -338,9 +339,24 @@ class ExplainedTask:
     def _later(self, row: Any) -> list[Any]:
         return later(self.session, row)
 
+    @cached_property
+    def _chain(self) -> list[Any]:
+        """The unmet edges to the task, and those behind them."""
+        return self.session.rows("unmet_chain", task=self.row.id, limit=MOST_EDGES)
+
+    @property
+    def obstacles(self) -> frozenset[tuple[int, bool]]:
+        """The ids of the tasks that the task waits for and that wait for no other, each with whether the
+        task needs its product; the task itself, if it waits for no other.
+        """
+        targets = {edge.target for edge in self._chain}
+        return frozenset((e.source, e.product) for e in self._chain if e.source not in targets) or frozenset(
+            [(self.row.id, False)]
+        )
+
     def _waiting(self) -> tuple[list[Reason], list[Wait]]:
         row = self.row
-        edges = self.session.rows("unmet_chain", task=row.id, limit=MOST_EDGES)
+        edges = self._chain
         if not edges:
             (run,) = self.session.rows("place_of_run", run=row.run_id)
             if run.planned is not None:

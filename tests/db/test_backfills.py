@@ -57,6 +57,7 @@ def an_old_archive(session: Session, revisions: int = 5, head: Any = NEW, old: A
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """A backfill has several steps of few revisions."""
+    monkeypatch.setattr(backfill, "FIRST_STEP", 5)
     monkeypatch.setattr(backfill, "STEP", 5)
 
 
@@ -421,7 +422,7 @@ def test_a_backfill_waits_for_a_repository_that_does_not_give_its_lists_and_hold
     assert first is not None
     waits = fill(archive, 2, lists=read(first, "a"))
     other = an_archive(session, name="other")
-    for _ in range(30):
+    for _ in range(20):
         other.commit()
     other.commit(NEW)
     goes_on = fill(other, 2)
@@ -527,14 +528,15 @@ def test_a_revision_that_cannot_be_planned_any_more_has_a_failed_run_with_the_re
         archive.commit()
     archive.commit({"index": "", "thumbs": "depends: [index]"})
     id = fill(archive, 2)
-    archive.run("index@2", *[f"thumbs@{number}.2" for number in range(2, 22)])
+    backfill.plan(session, no_lists)
+    archive.run("index@2", *[f"thumbs@{number}.2" for number in range(2, 27)])
     purge.purge_runs(session, [RunId(archive.run_id(2))], "ann")
     archive.sql("delete from completion where name = 'index'")  # as nothing remembers it, nothing can be waited for
     plan_all(archive)
     run = view_of_run(session, archive.run_id(30, 2))
     assert (run.state, [task.name for task in run.tasks if task.kind == "ordinary"]) == ("failed", [])
     assert "thumbs needs index, which has never run" in run.faults[0].message
-    assert shown(archive, id).failed[0].full_name == "papers@22.2"
+    assert shown(archive, id).failed[0].full_name == "papers@27.2"
 
 
 # All of a backfill
@@ -617,6 +619,7 @@ def test_nothing_of_a_large_backfill_starts_while_it_is_canceled_the_oldest_runs
     archive = an_old_archive(session, 9, head=head)
     control.cancel_run(session, RunId(archive.run_id(9)), "ann")
     id = fill(archive, 2, None, "thumbs", "gate", "next")
+    plan_all(archive)
     archive.claim("thumbs@2.2")
     seen = between_portions(archive, monkeypatch, lambda: archive.claim_some(9) == [] or pytest.fail("it started"))
     done = backfill.cancel(session, id, "ann")

@@ -14,10 +14,10 @@ import pytest
 
 from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, NotFound
-from arkqueue.model import ArchiveId, End, Fault, RunId, Workflow
+from arkqueue.model import ArchiveId, End, Fault, RunId, TaskId, Workflow
 from arkqueue.queue import archives, claim, control, deletion, finish, redo, retrying
 from arkqueue.views import explain_task, not_starting
-from arkqueue.views.explain import explain, explain_name
+from arkqueue.views.explain import explain, explain_first, explain_name
 from arkqueue.views.explanation import Explanation
 from arkqueue.views.outdated import outdated
 from arkqueue.views.reasons import Why
@@ -947,3 +947,27 @@ def test_an_item_is_run_again_from_a_task_without_the_other_items(session: Sessi
     archive.claim("b/y@2")
     assert why(archive, "a/x@2").commands[1:] == ["arkqueue retry 'papers@2/*/x' --from a --from-start"]
     assert why(archive, "a/y@2").commands[1:] == []
+
+
+def test_of_some_tasks_those_behind_the_same_obstacles_are_explained_once(session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"index": "", "pdf": "depends: [index]", "upload": "depends: [pdf]", "check": "", "mail": "depends: [check]"})  # fmt: skip
+    archive.fail("check@2")
+    archive.commit(
+        {"index": "", "pdf": "depends: [index]", "upload": "depends: [pdf]", "mail": "depends: ['PREV:check']"}
+    )
+    tasks = [TaskId(archive.task(f"{name}@3")) for name in ("pdf", "upload", "mail")]
+    tried: list[str] = []
+
+    def is_meant(task: TaskId, told: Explanation) -> bool:
+        tried.append(told.full_name)
+        assert told.full_name == explain(session, task).full_name
+        return bool(told.commands) and "retry" in told.commands[0]
+
+    found = explain_first(session, [TaskId(0), *tasks], is_meant)
+    assert found is not None
+    assert tried == ["papers@3/pdf", "papers@3/mail"]
+    assert (found[0], found[1]) == (tasks[2], explain(session, tasks[2]))
+    (first, told) = explain_first(session, tasks, lambda *_: False, brief=True) or (0, None)
+    assert (first, told and told.commands) == (tasks[0], [])
+    assert explain_first(session, [TaskId(0)], is_meant) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -46,6 +47,8 @@ BUTTONS: Final = {
     "sync": "Read it now", "unhold": "End the hold", "resume": "Resume", "skip": "Waive", "retry": "Retry", "restart": "Restart", "release": "Release", ASSUME_GONE: "Count as gone",
 }  # fmt: skip
 """The words on the button of each verb that helps."""
+_BESIDE: Final = ThreadPoolExecutor(4, "overview")
+"""Reads the strips, which are a third of the database's work for the page, while the page reads the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,7 @@ def overview(visitor: Visitor, request: Request) -> Shown:
     found = archives(caller.session, [*named, *bad[:MOST_ARCHIVES]])
     found = [archive_in_public(one) for one in found] if visitor.is_anybody else found
     on_page = [one for one in found if one.name in named]
-    recent = recent_runs(caller.session, [ArchiveId(a.id) for a in on_page], STRIP)
+    strips = _BESIDE.submit(recent_runs, caller.session, [ArchiveId(a.id) for a in on_page], STRIP)
     # Numbers of the installation, for visitors who may see all of it.
     numbers = measure(caller.session) if covered is None else None
     faults = faults_of_installation(caller.session, numbers, caller.configuration.lease) if numbers else []
@@ -107,6 +110,7 @@ def overview(visitor: Visitor, request: Request) -> Shown:
     waiting = waiting_in(numbers) if numbers else None
     needs = needs_of(caller.session, covered, found, bad)
     lines = [in_public(one) for one in needs.lines] if visitor.is_anybody else needs.lines
+    recent = strips.result()
     return Shown(
         "overview.html",
         {

@@ -20,7 +20,8 @@ from arkqueue.queue.many import COMES_BACK
 from arkqueue.states import MOVES, SETTLED, Event, RunState, State
 from arkqueue.views.archives import removal_of
 from arkqueue.views.attention import NoteView, faulty_at_heads, last_lines, notes_of, unhandled_among
-from arkqueue.views.explain import explain
+from arkqueue.views.explain import explain_first
+from arkqueue.views.explanation import Explanation
 from arkqueue.views.graph import graph, unmet_pairs
 from arkqueue.views.items import ListView, deleted_items, page_of_items
 from arkqueue.views.lists import Listed, Numbers, listed, lists_of, numbers_of
@@ -42,7 +43,7 @@ from arkqueue.web.pages.approving import (
 from arkqueue.web.pages.drawing import MOST_DRAWN, Picture, drawn
 from arkqueue.web.pages.folding import folded
 from arkqueue.web.pages.grid import MOST_LINES, words_of
-from arkqueue.web.pages.helping import buttons_of, nearest
+from arkqueue.web.pages.helping import Button, buttons_of, nearest
 from arkqueue.web.pages.task_rows import rows_of
 from arkqueue.web.pages.visitor import Visitor
 
@@ -166,14 +167,16 @@ def _obstacle(visitor: Visitor, view: RunDetail, names: Mapping[str, object]) ->
         return found
     caller, own = visitor.caller, {task.id for task in view.tasks}
     on_others = {edge.target for edge in view.edges if not edge.met and edge.source not in own}
-    for task in [*stuck, *sorted(waiting, key=lambda one: one.id not in on_others)][:MOST_EXPLAINED]:
-        told = explain(caller.session, TaskId(task.id), brief=visitor.is_anybody, seen=caller.archives())
-        buttons, _ = nearest(buttons_of(told.commands, task.full_name))
-        if buttons or found["_obstacle"] is None:
-            found = {"_obstacle": (task, told.reasons), "_remedies": buttons}
-        if buttons:
-            break
-    return found
+    tried = [*stuck, *sorted(waiting, key=lambda one: one.id not in on_others)][:MOST_EXPLAINED]
+    by_id = {TaskId(task.id): task for task in tried}
+
+    def helping(task: TaskId, told: Explanation) -> list[Button]:
+        return nearest(buttons_of(told.commands, by_id[task].full_name))[0]
+
+    said = explain_first(
+        caller.session, [*by_id], lambda *of: bool(helping(*of)), brief=visitor.is_anybody, seen=caller.archives()
+    )
+    return {"_obstacle": (by_id[said[0]], said[1].reasons), "_remedies": helping(*said)} if said else found
 
 
 def _lines_of(session: Session, tasks: Iterable[TaskView]) -> dict[int, str]:

@@ -50,9 +50,9 @@ def test_a_backfill_that_waits_for_its_repository_says_so(arkqueue: Cli, archive
 def test_all_of_a_backfill_is_held_released_prioritized_and_canceled(
     arkqueue: Cli, archive: AnArchive, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        backfill, "STEP", 2
-    )  # the server of these tests runs no queue manager: the rest stays to be planned
+    # The server of these tests runs no queue manager, so the rest is not planned meanwhile.
+    monkeypatch.setattr(backfill, "FIRST_STEP", 2)
+    monkeypatch.setattr(backfill, "STEP", 2)
     assert arkqueue("trigger", "papers", "thumbs", "--from", "2").code == 0
     assert (
         arkqueue("hold", "papers@fill:1", "--reason", "why", "--dry-run").lines[0] == "Nothing is changed. It would be:"
