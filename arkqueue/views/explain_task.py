@@ -346,8 +346,8 @@ class ExplainedTask:
 
     @property
     def obstacles(self) -> frozenset[tuple[int, bool]]:
-        """The ids of the tasks that the task waits for and that wait for no other, each with whether the
-        task needs its product; the task itself, if it waits for no other.
+        """The ids of the tasks at the ends of the chain: those that wait for no other task. With each,
+        whether its product is needed. Without a chain, the task itself.
         """
         targets = {edge.target for edge in self._chain}
         return frozenset((e.source, e.product) for e in self._chain if e.source not in targets) or frozenset(
