@@ -56,13 +56,6 @@ class _Branch:
         return last_compared(self.known) if self.known is not None and self.known.head_id is not None else None
 
     @property
-    def as_new(self) -> NewBranch:
-        """For the question where it leaves the others. A branch that an import has begun to track has
-        no ledger yet.
-        """
-        return NewBranch(self.name, self.head, self.before.id if self.before else None)
-
-    @property
     def revisions(self) -> int | None:
         """The number of its new revisions; None if the repository has to be asked."""
         if self.fork is None:
@@ -148,8 +141,8 @@ class Scan:
     def _behind(
         self, heads: Mapping[str, str], known: Mapping[str, Any], main: str, former: str | None
     ) -> list[_Branch]:
-        """The branches whose ledgers have to follow their heads, the main branch first. ``main``,
-        ``former``: the present and the former main branch.
+        """The branches whose ledgers have to follow their heads: the main branch first, and those
+        without a ledger last. ``main``, ``former``: the present and the former main branch.
         """
         found = []
         for name, head in heads.items():
@@ -158,21 +151,21 @@ class Scan:
             is_as_known = row is not None and row.revision == head and row.import_until is None
             if row is None or not is_as_known or row.deleted or row.planning or becomes_main:
                 found.append(_Branch(name, row, head, becomes_main))
-        found.sort(key=lambda branch: branch.name != main)
+        found.sort(key=lambda branch: (branch.name != main, branch.before is None))
         new = [branch for branch in found if branch.is_new]
         if not new:
             return found
-        # The new commits of a branch are those that are not on other branches. Deleted branches
-        # count with their last heads. A branch that a rewind retired (``rewound~1``) has another
-        # history.
-        new_names = {branch.name for branch in new}
-        tracked = {name: row for name, row in known.items() if name not in new_names and "~" not in name}
-        others = {id for name, row in tracked.items() if (id := heads.get(name, row.revision)) is not None}
-        forks = self.entries.archive.forks([branch.as_new for branch in new], others)
+        # The new commits of a branch are those that are not on other branches. Branches that are or
+        # were deleted count with their last revisions. A branch that a rewind retired
+        # (``rewound~1``) has another history.
+        at = {**heads, **{branch.name: branch.before and branch.before.id for branch in new}}
+        last = {at.get(name, row.revision) for name, row in known.items() if "~" not in name}
+        others = {id for id in last if id is not None}
+        forks = self.entries.archive.forks([NewBranch(branch.name, branch.head) for branch in new], others)
         return [self._with_fork(branch, forks.get(branch.name), others) for branch in found]
 
     def _with_fork(self, branch: _Branch, fork: Fork | None, others: Collection[str]) -> _Branch:
-        """A branch with its fork, if it is new. ``others``: the heads of the branches that are not new."""
+        """A branch with its fork, if it is new. ``others``: as in `Archive.forks`."""
         if fork is None:
             return branch
         continues = not others or (fork.at if fork.own else None) in others

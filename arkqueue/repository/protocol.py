@@ -117,24 +117,18 @@ class Advance:
 
 @dataclass(frozen=True, slots=True)
 class NewBranch:
-    """A branch without a ledger, or one that is back after it was deleted.
-
-    ``known``: the id of the last revision of its ledger, if it has one. Its head then counts for all
-    other branches, and otherwise only for the new branches after it: two new branches would hide
-    their common commits from each other.
-    """
+    """A branch without a ledger, or one that is back after it was deleted."""
 
     name: str
     head: str
-    known: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Fork:
     """The place where a new branch leaves the other branches (design 5.16).
 
-    ``at``: the newest commit of its first-parent chain that another branch, or the branch's own
-    ledger, contains; None: there is none. ``own``: the number of commits before that one in the
+    ``at``: the newest commit of its first-parent chain that another branch, or a ledger, contains;
+    None: there is none. ``own``: the number of commits before that one in the
     chain, which are the branch's own.
     """
 
@@ -237,9 +231,12 @@ class Archive(Protocol):
         """The fork of each new branch, in this order. Empty if the kind of repository has only one
         branch.
 
-        ``others``: the heads of all other branches that the ledger has. Ids that the repository
-        lacks do not count. One call costs work linear in the number of branches. ``at_once``: False
-        to judge each new branch apart, which takes less memory and more time.
+        A new branch counts only for those after it: otherwise two new branches would hide their
+        common commits from each other, and no ledger would have them. ``others``: the heads of all
+        other branches of the ledger, and the last revisions of branches that are or were deleted.
+        Ids that the repository lacks do not count. One call costs work linear in the number of
+        branches. ``at_once``: False to judge each new branch apart, which takes less memory and
+        more time.
         """
 
     def advance(

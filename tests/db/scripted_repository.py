@@ -132,14 +132,13 @@ class ScriptedArchive:
         ``heads``.
         """
 
-    def forks(self, new: Sequence[NewBranch], _others: Collection[str]) -> dict[str, Fork]:
-        """The forks of branches that are back after they were deleted."""
-        found = {}
-        for branch in new:
-            assert branch.known is not None, f"{branch.name} has a baseline"
-            old, now = self.repository.chain(branch.known), self.repository.chain(branch.head)
-            found[branch.name] = Fork(None, sum(commit not in old for commit in now))
-        return found
+    def forks(self, new: Sequence[NewBranch], others: Collection[str]) -> dict[str, Fork]:
+        """The forks of branches that are back after they were deleted. No two branches share a
+        commit.
+        """
+        old = [commit for id in others for commit in self.repository.chain(id)]
+        chains = {branch.name: self.repository.chain(branch.head) for branch in new}
+        return {name: Fork(None, sum(commit not in old for commit in chain)) for name, chain in chains.items()}
 
     def advance(
         self,

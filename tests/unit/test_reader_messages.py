@@ -57,7 +57,7 @@ def test_what_is_put_is_taken() -> None:
     assert messages.take_advance(sent(put)) == (advance, {"12": "k"})
     forks = {"topic": Fork("a", 3), "pages": Fork(None, 0)}
     assert messages.take_forks(sent({name: messages.put_fork(fork) for name, fork in forks.items()})) == forks
-    branch = NewBranch("topic", "b", "a")
+    branch = NewBranch("topic", "b")
     assert NewBranch(*sent(messages.put_new_branch(branch))) == branch
     last = LastKnown(REVISION.id, REVISION.number, REVISION.author, REVISION.date)
     assert messages.take_known(sent(messages.put_known(REVISION, ArchiveKind.SUBVERSION))) == last

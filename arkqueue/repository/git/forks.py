@@ -1,15 +1,14 @@
 """Where new branches leave the other branches of a Git repository (design 5.16).
 
-A commit of a new branch is the branch's own if no other branch contains it. libgit2 answers whether
-one commit contains another. One question for each pair of a new branch and another branch would
-take time in proportion to the number of pairs. So `together` walks the history once for all new
-branches.
+The ledger of a new branch gets the commits that no ledger has, no other branch contains, and no new
+branch before this one contains. These are the branch's own commits. libgit2 answers whether one
+commit contains another. One question for each pair of branches would take time in proportion to the
+number of pairs. So `together` walks the history once for all new branches.
 
-The walk starts at the heads of the new branches and of the other ones, and goes from commits to
-their parents. A commit is *known* if the walk has reached it from a head of another branch, and
-*new* otherwise. A known commit makes its parents known. The walk takes the newest commit first,
-so that it is short if clocks were right. It ends with two conditions, which hold whatever dates
-commits claim:
+The walk starts at the heads of the new branches and at the `others`, and goes from commits to their
+parents. A commit is *known* if the walk has reached it from one of the others, and *new* otherwise.
+A known commit makes its parents known. The walk takes the newest commit first, so that it is short
+if clocks were right. It ends with two conditions, which hold whatever dates commits claim:
 
 1. The walk has read each new commit.
 2. No known commit that the walk has not read is a descendant of a new one. The proof: each such
@@ -17,7 +16,7 @@ commits claim:
    descendant of a new commit is a descendant of a lowest one, and no commit is an ancestor of its
    own ancestor.
 
-So another branch contains a commit of a new branch only if the commit is known. The second
+So one of the others contains a commit of a new branch only if the commit is known. The second
 condition is judged each time that the walk has read twice as many commits.
 
 The walk reads commits in Python, which takes memory. If it would be long, or if the repository is
@@ -47,9 +46,6 @@ MOST_PENDING = 512
 LEAST_STEPS = 64
 """The least number of commits that the walk reads before it judges its end again."""
 
-_SHARED = object()
-"""The owner of a commit that several branches of the ledger contain."""
-
 
 class _TooLong(Exception):
     """The walk would read more than `MOST_READ` commits."""
@@ -74,22 +70,17 @@ def together(repository: pygit2.Repository, new: Sequence[NewBranch], others: It
     heads = {branch.name: pygit2.Oid(hex=branch.head) for branch in new}
     walk = _Walk(repository)
     walk.go(heads.values(), others)
-    owners: dict[pygit2.Oid, object] = {}
-    for branch in new:
-        if branch.known is not None:
-            _own(walk, owners, heads[branch.name], branch.name)
-    taken: dict[pygit2.Oid, object] = {}
-    """The commits of new branches that came before."""
+    taken: set[pygit2.Oid] = set()
+    """The new commits that the branches before contain."""
     found = {}
     for branch in new:
         at: pygit2.Oid | None = heads[branch.name]
         own = 0
-        while at is not None and walk.is_new(at) and at not in taken and owners.get(at, branch.name) == branch.name:
+        while at is not None and walk.is_new(at) and at not in taken:
             own += 1
             at = next(iter(walk.parents(at)), None)
-        found[branch.name] = _cut(repository, branch, Fork(None if at is None else str(at), own))
-        if branch.known is None:
-            _own(walk, taken, heads[branch.name], "")
+        found[branch.name] = Fork(None if at is None else str(at), own)
+        _take(walk, taken, heads[branch.name])
     return found
 
 
@@ -97,41 +88,23 @@ def one_by_one(
     repository: pygit2.Repository, new: Sequence[NewBranch], others: Sequence[pygit2.Oid]
 ) -> dict[str, Fork]:
     """The forks of new branches, by questions about each of them and each other branch."""
-    heads = {branch.name: pygit2.Oid(hex=branch.head) for branch in new if branch.known is not None}
-    found = {}
+    contained, found = dict.fromkeys(others), {}
     for branch in new:
-        siblings = dict.fromkeys(others)
-        siblings.update((id, None) for name, id in heads.items() if name != branch.name)
         head = pygit2.Oid(hex=branch.head)
-        chain = new_to(repository, head, [*siblings])
-        fork = Fork(None if chain.before is None else str(chain.before), len(chain.new))
-        found[branch.name] = _cut(repository, branch, fork)
-        heads[branch.name] = head
+        chain = new_to(repository, head, [*contained])
+        found[branch.name] = Fork(None if chain.before is None else str(chain.before), len(chain.new))
+        contained[head] = None
     return found
 
 
-def _cut(repository: pygit2.Repository, branch: NewBranch, fork: Fork) -> Fork:
-    """The fork of a branch without the commits that its own ledger has."""
-    if branch.known is None or not fork.own or not has_object(repository, branch.known):
-        return fork
-    chain = new_to(repository, pygit2.Oid(hex=branch.head), [pygit2.Oid(hex=branch.known)])
-    if len(chain.new) >= fork.own:
-        return fork
-    return Fork(str(chain.before), len(chain.new))
-
-
-def _own(walk: _Walk, owners: dict[pygit2.Oid, object], head: pygit2.Oid, name: str) -> None:
-    """Note the owner of the new commits that a head contains. No commit is visited more than twice
-    in all: for its first owner, and when it becomes `_SHARED`.
-    """
+def _take(walk: _Walk, taken: set[pygit2.Oid], head: pygit2.Oid) -> None:
+    """Add the new commits that a head contains."""
     left = [head]
     while left:
         id = left.pop()
-        before = owners.get(id)
-        if not walk.is_new(id) or before in (name, _SHARED):
-            continue
-        owners[id] = name if before is None else _SHARED
-        left += walk.parents(id)
+        if walk.is_new(id) and id not in taken:
+            taken.add(id)
+            left += walk.parents(id)
 
 
 def _has_grafts(repository: pygit2.Repository) -> bool:

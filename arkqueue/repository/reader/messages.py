@@ -265,7 +265,7 @@ def take_advance(value: object) -> tuple[Advance, dict[str, str]]:
 
 
 def put_new_branch(branch: NewBranch) -> list[Any]:
-    return [branch.name, branch.head, branch.known]
+    return [branch.name, branch.head]
 
 
 def put_fork(fork: Fork) -> list[Any]:

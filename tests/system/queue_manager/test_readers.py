@@ -310,6 +310,37 @@ def test_questions_about_new_branches_do_not_grow_with_their_square(
     assert many < 3.5 * few
 
 
+@pytest.mark.parametrize("other", ["returns", "is new", "stays"])
+def test_a_commit_that_a_returning_branch_shares_is_a_revision_of_one_branch(
+    watch: Watch, session: Session, configuration: Configuration, tmp_path: Path, other: str
+) -> None:
+    """The other branch, which the same push moves, has been deleted as well, is new, or was always there."""
+    repository = a_git_repository(tmp_path)
+    repository.commit({"_workflows/w.yaml": WORKFLOW})
+    papers = watch(repository.path, branches=("*",))
+    tracked = ("one",) if other == "is new" else ("one", "two")
+    for name in tracked:
+        repository.switch(name, "main")
+        repository.commit({"readme": name})
+    scan(papers, session, configuration)
+    for name in tracked[: 1 if other == "stays" else 2]:
+        repository.delete_branch(name)
+    scan(papers, session, configuration)
+    assert len(papers.sql("select id from branch where deleted_at is not null")) == (2 if other == "returns" else 1)
+
+    repository.switch("one")
+    common = repository.commit({"readme": "common"}, push=False)
+    own = [repository.commit({"readme": "one again"}, push=False)]
+    repository.git("branch", "-q", "-f", "two", common)
+    repository.switch("two")
+    own.append(repository.commit({"readme": "two again"}, push=False))
+    repository.push("one", "+two")
+    scan(papers, session, configuration)
+    rows = papers.sql("select b.name from revision r join branch b on b.id = r.branch_id where r.name = %s and not r.baseline", common)  # fmt: skip
+    assert [row["name"] for row in rows] == ["two" if other == "stays" else "one"]
+    assert [papers.ledger(name)[-1][1] for name in ("one", "two")] == own
+
+
 def scan(archive: Watched, session: Session, configuration: Configuration) -> None:
     """One whole scan by a reader of its own, whose thread has ended afterwards."""
     these = Readers(session, configuration, idle=lambda: None)

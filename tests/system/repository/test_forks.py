@@ -35,16 +35,14 @@ class History:
 
     def forks(self, new: Sequence[NewBranch], others: Sequence[pygit2.Oid]) -> dict[str, Fork]:
         """The forks by their definition."""
-        heads, found = {branch.name: branch.head for branch in new if branch.known}, {}
+        found, contained = {}, set[pygit2.Oid]().union(*(self.ancestors[id] for id in others))
         for branch in new:
-            hidden = [*map(str, others), *(id for name, id in heads.items() if name != branch.name)]
-            hidden += [branch.known] if branch.known else []
-            contained = set[pygit2.Oid]().union(*(self.ancestors[pygit2.Oid(hex=id)] for id in hidden))
-            own, at = 0, pygit2.Oid(hex=branch.head)
+            head = pygit2.Oid(hex=branch.head)
+            own, at = 0, head
             while at is not None and at not in contained:
                 own, at = own + 1, next(iter(commits.parents(self.repository, at)), None)
             found[branch.name] = Fork(None if at is None else str(at), own)
-            heads[branch.name] = branch.head
+            contained |= self.ancestors[head]
         return found
 
 
@@ -67,11 +65,8 @@ def a_random_history(folder: Path, chosen: random.Random) -> History:
 
 
 def some_branches(made: History, chosen: random.Random) -> tuple[list[NewBranch], list[pygit2.Oid]]:
-    """New branches, of which some are back after they were deleted, and the heads of others."""
-    new = []
-    for number in range(chosen.choice([1, 2, 4, 8])):
-        known = str(chosen.choice(made.ids)) if chosen.random() < 0.3 else None
-        new.append(NewBranch(f"b{number}", str(chosen.choice(made.ids)), known))
+    """New branches, and the heads of others."""
+    new = [NewBranch(f"b{number}", str(chosen.choice(made.ids))) for number in range(chosen.choice([1, 2, 4, 8]))]
     return new, [chosen.choice(made.ids) for _ in range(chosen.choice([0, 1, 2, 5, 9]))]
 
 

@@ -57,8 +57,8 @@ def known(id: str, number: int) -> Revision:
 
 def begun(archive: Archive, branch: str, head: str, other: str, known: Revision | None = None) -> Advance:
     """The first advance of a new branch, or of one that is back, beside another one."""
-    new = NewBranch(branch, head, known.id if known else None)
-    return archive.advance(branch, known, head, fork=archive.forks([new], [other])[branch])
+    others = [other, known.id] if known else [other]
+    return archive.advance(branch, known, head, fork=archive.forks([NewBranch(branch, head)], others)[branch])
 
 
 def steps(advance: Advance) -> list[tuple[int, str]]:
