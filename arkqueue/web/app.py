@@ -27,6 +27,7 @@ from arkqueue.web.api import (
     archives,
     attempts,
     backfills,
+    by_name,
     deliveries,
     holds,
     locks,
@@ -35,6 +36,8 @@ from arkqueue.web.api import (
     reports,
     runs,
     submissions,
+    tasks,
+    triggering,
     uploads,
 )
 from arkqueue.web.api.calls import PREFIX
@@ -97,7 +100,10 @@ def create_app(session: Session, configuration: Configuration) -> FastAPI:
         notices,
         archives,
         locks,
+        triggering,
         runs,
+        tasks,
+        by_name,
         attempts,
         deliveries,
         administration,

@@ -13,7 +13,7 @@ from arkqueue.archives.retention import PurgedByAge, purge_by_age
 from arkqueue.errors import Invalid, NotFound
 from arkqueue.model import OF_BRANCH, USUAL_OCCASIONS, ArchiveId, ArchiveKind
 from arkqueue.names import Name
-from arkqueue.queue import archives, control, pauses
+from arkqueue.queue import archives, control, many, pauses, retrying
 from arkqueue.queue.done import Done
 from arkqueue.queue.tokens import Scope
 from arkqueue.views import archives as views
@@ -21,8 +21,9 @@ from arkqueue.views import find
 from arkqueue.views.archives import AcceptedView, ArchiveView, RewoundView
 from arkqueue.views.rows import view_of
 from arkqueue.web.access import Caller, admit
-from arkqueue.web.api.answers import Refusal, refusals
+from arkqueue.web.api.answers import ArchiveAction, Refusal, on_archive, refusals
 from arkqueue.web.api.calls import DryRun, calls
+from arkqueue.web.api.verbs import Options
 
 router = calls("archives", "/archives")
 
@@ -377,3 +378,29 @@ def _watched(caller: Caller, name: str) -> ArchiveId:
             "Its history stays readable as long as its keep and keep-logs say. To watch it again, add it again.",
         )
     return archive
+
+
+@router.post("/{name}/retry")
+def retry_archive(request: Request, name: str, options: Options, dry_run: DryRun = False) -> ArchiveAction:
+    """Retry the failed tasks of an archive, the oldest runs first. ``failed`` has to be set.
+    Outdated tasks are refused.
+    """
+    caller = admit(request, Scope.OPERATE)
+    archive = caller.archive(name)
+    options.check("failed")
+    if not options.the_failed():
+        raise Invalid(
+            "the request", "would retry all tasks of an archive", "Set failed: only failed tasks can be retried so."
+        )
+    with caller.acting(dry_run, archive=archive) as caller:
+        done = many.retry_failed_of_archive(caller.session, archive, caller.by, caller.approver)
+        return on_archive(caller, archive, done)
+
+
+@router.post("/{name}/refresh")
+def refresh_archive(request: Request, name: str, dry_run: DryRun = False) -> ArchiveAction:
+    """Poll all deferred tasks of an archive now."""
+    caller = admit(request, Scope.OPERATE)
+    archive = caller.archive(name)
+    with caller.acting(dry_run, archive=archive) as caller:
+        return on_archive(caller, archive, retrying.refresh_archive(caller.session, archive, caller.by))

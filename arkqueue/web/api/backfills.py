@@ -27,7 +27,8 @@ from arkqueue.web.access import Caller, admit
 from arkqueue.web.api.answers import BackfillAction, on_backfill
 from arkqueue.web.api.calls import DryRun, calls
 from arkqueue.web.api.holds import Hold, Release, how
-from arkqueue.web.api.runs import Options, as_revision
+from arkqueue.web.api.triggering import as_revision
+from arkqueue.web.api.verbs import Options
 
 router: APIRouter = calls("backfills", "/archives/{name}/backfills")
 

@@ -19,7 +19,7 @@ from arkqueue.views.tasks import TaskDetail
 from arkqueue.web.access import Caller, admit
 from arkqueue.web.api.answers import ArchiveAction, RunAction, on_archive, on_run
 from arkqueue.web.api.calls import DryRun, calls
-from arkqueue.web.api.runs import LONGEST_NOTE, Item, OfList, States, check_states
+from arkqueue.web.api.verbs import LONGEST_NOTE, Item, OfList, States, check_states
 
 router = calls("holds")
 

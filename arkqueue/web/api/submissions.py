@@ -38,8 +38,8 @@ from arkqueue.views.rows import view_of
 from arkqueue.views.submissions import SubmissionView
 from arkqueue.web.access import Caller, admit
 from arkqueue.web.api.calls import DryRun, calls
-from arkqueue.web.api.runs import ProposedAndScanned, as_revision, head_wanted
 from arkqueue.web.api.sender import sender_id_of
+from arkqueue.web.api.triggering import ProposedAndScanned, as_revision, head_wanted
 from arkqueue.web.api.uploads import Uploads, uploads_of
 from arkqueue.web.problems import Refused
 from arkqueue.workflow.payload import FILE

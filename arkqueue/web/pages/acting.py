@@ -29,7 +29,8 @@ from arkqueue.views.backfills import find_backfill
 from arkqueue.views.find import find_item, find_run, find_task
 from arkqueue.views.tasks import task as show_task
 from arkqueue.web.access import Caller, admit
-from arkqueue.web.api.runs import LONGEST_NOTE, Options, Verb, do_to_list, do_to_run, do_to_task, revision_scanned
+from arkqueue.web.api.triggering import revision_scanned
+from arkqueue.web.api.verbs import LONGEST_NOTE, Options, Verb, do_to_list, do_to_run, do_to_task
 from arkqueue.web.pages import filling
 from arkqueue.web.pages.answer import HEADERS, Shown, answer, local, refused_page
 from arkqueue.web.pages.forms import Form, Meant, meant

@@ -12,7 +12,7 @@ from arkqueue.queue.proposed import proposed
 from arkqueue.views.prospects import obstacles
 from arkqueue.views.rows import faults_of
 from arkqueue.web.access import Caller
-from arkqueue.web.api.runs import NewRun, revision_scanned, revision_wanted
+from arkqueue.web.api.triggering import NewRun, revision_scanned, revision_wanted
 from arkqueue.web.pages.answer import Shown
 from arkqueue.workflow import from_json
 

@@ -41,8 +41,8 @@ from arkqueue.queue.tokens import Scope
 from arkqueue.runtime.shares import Shares
 from arkqueue.views.submissions import SubmissionView, for_submissions
 from arkqueue.web.access import admit
-from arkqueue.web.api.runs import ProposedAndScanned
 from arkqueue.web.api.submissions import KINDS, MOST_AT_ONCE, submit, too_long, too_many
+from arkqueue.web.api.triggering import ProposedAndScanned
 from arkqueue.web.api.uploads import (
     TYPES,
     NewAttachment,
