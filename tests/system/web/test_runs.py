@@ -544,8 +544,8 @@ def test_run_is_retried_as_far_as_it_can_be(operator: httpx.Client, session: Ses
     (refusal,) = done["refused"]
     assert refusal == {
         "task": "papers@2/a",
-        "reason": "papers@2/a: tasks of later revisions have started after it: papers@3/a",
-        "remedy": "if they may be out of date: arkqueue retry papers@2/a --force",
+        "reason": "papers@2/a: would replace the work of later revisions: papers@3/a completed",
+        "remedy": "to go back on purpose: arkqueue retry papers@2/a --force",
     }
     told = problem(operator.post(f"{run}/retry"), 409, "tasks of later revisions have started")
     assert told["remedy"] == refusal["remedy"]
