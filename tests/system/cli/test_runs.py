@@ -195,7 +195,7 @@ def test_refusals_of_a_whole_run_name_the_option_too(arkqueue: Cli, session: Ses
     archive.commit({"a": "depends: [{task: PREV, when: settled}]"})
     archive.fail("a@2", "b@2")
     archive.run("a@3")
-    remedy = "tasks of later revisions have started after it: papers@3/a. If they may be out of date: arkqueue retry papers@2/a --force"
+    remedy = "would replace the work of later revisions: papers@3/a completed. To go back on purpose: arkqueue retry papers@2/a --force"
     partly = arkqueue("retry", "papers@2")
     assert (partly.code, partly.lines) == (1, ["papers@2/b: ready", f"papers@2/a: {remedy}"])
     wholly = arkqueue("retry", "papers@2")

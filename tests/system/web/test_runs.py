@@ -547,7 +547,7 @@ def test_run_is_retried_as_far_as_it_can_be(operator: httpx.Client, session: Ses
         "reason": "papers@2/a: would replace the work of later revisions: papers@3/a completed",
         "remedy": "to go back on purpose: arkqueue retry papers@2/a --force",
     }
-    told = problem(operator.post(f"{run}/retry"), 409, "tasks of later revisions have started")
+    told = problem(operator.post(f"{run}/retry"), 409, "would replace the work of later revisions")
     assert told["remedy"] == refusal["remedy"]
     assert operator.post(f"{run}/retry", json={"force": True}).json()["done"] == ["papers@2/a"]
 
