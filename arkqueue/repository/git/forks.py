@@ -1,9 +1,9 @@
 """Where new branches leave the other branches of a Git repository (design 5.16).
 
 The ledger of a new branch gets the commits that no ledger has, no other branch contains, and no new
-branch before this one contains. These are the branch's own commits. libgit2 answers whether one
-commit contains another. One question for each pair of branches would take time in proportion to the
-number of pairs. So `together` walks the history once for all new branches.
+branch before this one contains. libgit2 answers whether one commit contains another. One question
+for each pair of branches would take time in proportion to the number of pairs. So `together` walks
+the history once for all new branches.
 
 The walk starts at the heads of the new branches and at the `others`, and goes from commits to their
 parents. A commit is *known* if the walk has reached it from one of the others, and *new* otherwise.

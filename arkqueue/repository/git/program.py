@@ -40,6 +40,12 @@ MEMORY = 2**32
 """Bytes that git may allocate: enough for a file of up to 512 MiB and its derived data, for each of
 its threads.
 """
+LONGEST_MESSAGE = 1 << 16
+"""The most bytes of git's error output that are kept: its end. A remote can send any number of
+messages, which git passes on.
+"""
+MESSAGE_TIMEOUT = 5.0
+"""Seconds from the end of git to the end of its error output, which another program may keep open."""
 _PIECE = 1 << 18
 """Bytes of a blob that are in memory at once."""
 _FAULTS = (
@@ -110,16 +116,12 @@ def beginning_of_commit(repository: str, id: str, length: int) -> bytes:
     `ArchiveUnreachable`.
     """
     command = ["env", "GIT_ALLOW_PROTOCOL=", *_GIT, "--git-dir", repository, "cat-file", "commit", id]
-    with (
-        tempfile.TemporaryFile() as said,
-        _started(repository, command, stdin=subprocess.DEVNULL, stderr=said) as process,
-    ):
+    with _started(repository, command, stdin=subprocess.DEVNULL) as (process, messages):
         assert process.stdout is not None
         if found := process.stdout.read(length):
             process.kill()
             return found
-        said.seek(0)
-        raise _fault(repository, process.wait(), said.read())
+        raise _fault(repository, process.wait(), messages.end())
 
 
 def _run(
@@ -130,20 +132,20 @@ def _run(
     longest_file: int | None = None,
     variables: Mapping[str, str] | None = None,
 ) -> tuple[int, bytes, bytes]:
-    """Run git. Returns its exit code, its output and its error output."""
+    """Run git. Returns its exit code, its output and the end of its error output."""
     command = ["env", *(f"{name}={value}" for name, value in (variables or {}).items()), *_GIT, *arguments]
     if longest_file is not None:
         command = ["sh", "-c", 'ulimit -f "$0" && exec "$@"', str(longest_file // 512), *command]
     stdin = subprocess.DEVNULL if given is None else subprocess.PIPE
-    with _started(thing, command, stdin=stdin, stderr=subprocess.PIPE) as process:
+    with _started(thing, command, stdin=stdin) as (process, messages):
         try:
-            out, err = process.communicate(given, timeout=timeout)
+            out, _ = process.communicate(given, timeout=timeout)
         except BaseException as error:
             os.killpg(process.pid, signal.SIGKILL)
             if isinstance(error, subprocess.TimeoutExpired):
                 raise ArchiveUnreachable(thing, f"git did not finish within {timeout:g} s") from error
             raise
-    return process.returncode, out, err
+    return process.returncode, out, messages.end()
 
 
 def read_blobs(thing: str, repository: str, ids: Sequence[str]) -> Generator[Iterator[bytes], None, None]:
@@ -155,18 +157,17 @@ def read_blobs(thing: str, repository: str, ids: Sequence[str]) -> Generator[Ite
     configuration says. A failure is `ArchiveUnreachable`.
     """
     command = ["env", "GIT_ALLOW_PROTOCOL=", *_GIT, "--git-dir", repository, "cat-file", "--batch", "--buffer"]
-    with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as asked:
         asked.write("".join(f"{id}\n" for id in ids).encode())
         asked.seek(0)
-        with _started(thing, command, stdin=asked, stderr=said) as process:
+        with _started(thing, command, stdin=asked) as (process, messages):
             answers = process.stdout
             assert answers is not None
 
             def fault(answer: bytes) -> ArchiveUnreachable:
                 answers.close()
                 code = process.wait()
-                said.seek(0)
-                return _fault(thing, code, said.read() or answer)
+                return _fault(thing, code, messages.end() or answer)
 
             def pieces(size: int) -> Iterator[bytes]:
                 while size:
@@ -188,10 +189,31 @@ def read_blobs(thing: str, repository: str, ids: Sequence[str]) -> Generator[Ite
                 process.kill()
 
 
+class _Messages(threading.Thread):
+    """Reads git's error output as git writes it, and keeps the end of it."""
+
+    def __init__(self, pipe: int) -> None:
+        super().__init__(name="read what git says", daemon=True)
+        self._pipe, self._kept = pipe, b""
+
+    def run(self) -> None:
+        with open(self._pipe, "rb", buffering=0) as pipe:
+            while piece := pipe.read(LONGEST_MESSAGE):
+                self._kept = (self._kept + piece)[-LONGEST_MESSAGE:]
+
+    def end(self) -> bytes:
+        """The end of the error output of a git that has ended."""
+        self.join(MESSAGE_TIMEOUT)
+        return self._kept
+
+
 @contextmanager
 def _started(
-    thing: str, command: Sequence[str], *, stdin: IO[bytes] | int, stderr: IO[bytes] | int
-) -> Iterator[subprocess.Popen[bytes]]:
+    thing: str, command: Sequence[str], *, stdin: IO[bytes] | int
+) -> Iterator[tuple[subprocess.Popen[bytes], _Messages]]:
+    ours, theirs = os.pipe()
+    messages = _Messages(ours)
+    messages.start()
     try:
         with _starting:
             process = subprocess.Popen(
@@ -199,15 +221,17 @@ def _started(
                 bufsize=_PIECE,
                 stdin=stdin,
                 stdout=subprocess.PIPE,
-                stderr=stderr,
+                stderr=theirs,
                 process_group=0,
             )
             _running.add(process)
     except OSError as error:
         raise ArchiveUnreachable(thing, f"git cannot be run ({error.strerror})", "Install git.") from error
+    finally:
+        os.close(theirs)
     try:
         with process:
-            yield process
+            yield process, messages
     finally:
         _running.discard(process)
 

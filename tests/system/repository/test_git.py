@@ -8,6 +8,7 @@ import os
 import socket
 import ssl
 import stat
+import tracemalloc
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -33,7 +34,7 @@ from arkqueue.repository import (
     open_archive,
 )
 from arkqueue.repository.git import export as git_export
-from arkqueue.repository.git.program import read_blobs
+from arkqueue.repository.git.program import read_blobs, run_git
 from arkqueue.repository.limits import LONGEST_MESSAGE, TooManyPaths
 from tests.attacks import a_tree_without_end, many_names_of_one_file, stored
 from tests.counting import counted_calls
@@ -726,6 +727,18 @@ def test_a_remote_that_needs_more_memory_than_git_may_have_is_unreachable(
             archive.heads()
         monkeypatch.undo()
         assert list(archive.heads()) == ["main"]
+
+
+def test_messages_of_git_without_end_take_no_memory(repository: GitRepository) -> None:
+    noise = "!yes | head -c 20000000 >&2; echo fatal: no space left >&2; exit 1"
+    tracemalloc.start()
+    try:
+        with pytest.raises(ArchiveUnreachable, match=r"the disk of this host is full .git: y / fatal: no space left"):
+            run_git("mirror", "-C", str(repository.work), "-c", f"alias.noise={noise}", "noise", timeout=60)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2**21
 
 
 class _Silent(SimpleHTTPRequestHandler):
