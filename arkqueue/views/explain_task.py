@@ -27,6 +27,7 @@ from arkqueue.views.explanation import (
     MOST_TASKS,
     Explanation,
     Wait,
+    alike_once,
     being_planned,
     ended,
     explanation_of,
@@ -373,7 +374,8 @@ class ExplainedTask:
         obstacles = rows_by_id(self.session, chosen)
         ways = _ways(row.id, into)
         reasons = self._gates_of_lists(sources.values())
-        reasons += [self._obstacle(ends[id], obstacles[id], ways[id]) for id in chosen if id in ways]
+        told = [(obstacles[id], self._obstacle(ends[id], obstacles[id], ways[id])) for id in chosen if id in ways]
+        reasons += alike_once(told)
         # A task that closes a gate and itself waits is worth mentioning, although it is not the
         # obstacle.
         closing = {e.source for e in edges if e.kind == "exclusive" and e.crossing and e.source not in ends}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,6 +23,22 @@ MOST_TASKS = 100
 """The most unsettled tasks, and the most failed ones, of a run or a list that are explained."""
 MOST_HELD = 3
 """The most held tasks that get a reason of their own."""
+OTHERS = " It waits for "
+"""The beginning of the sentence that names the other obstacles of a reason."""
+ALIKE = {
+    Why.WAITS_FOR_RUNNING,
+    Why.ABOUT_TO_START,
+    Why.MAX_RUNNING,
+    Why.NO_SLOT,
+    Why.NO_TASK_MANAGER,
+    Why.NO_FIT_HOST,
+    Why.NO_LABEL,
+    Why.LOCKED,
+    Why.LOCK_PAUSED,
+    Why.ARCHIVE_PAUSED,
+    Why.ARCHIVE_STOPPED,
+}
+"""The kinds of reasons that are given for one item of a list and stand for the others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +80,38 @@ def explanation_of(name: str, state: State | None, reasons: list[Reason], waits:
     )
 
 
+def alike_once(told: Sequence[tuple[Any, Reason]]) -> list[Reason]:
+    """The reasons of obstacles, each with the row of its task. Obstacles that are alike have one
+    reason, which names the others. Items of a list in one state are alike if their reasons are of
+    one kind of `ALIKE`. Other tasks are alike if their reasons say the same and name the same
+    commands. `held_together` joins the reasons of held tasks.
+    """
+    groups: dict[tuple[object, ...], list[tuple[Any, Reason]]] = defaultdict(list)
+    for row, reason in told:
+        said = reason.text.partition(f"{task_name(row)}, which ")[2]
+        key: tuple[object, ...] = (row.id,)
+        if row.item and reason.kind in ALIKE:
+            key = reason.kind, row.run_id, row.name, row.state
+        elif said and not isinstance(reason, Held):
+            key = reason.kind, said, row.state, *reason.commands
+        groups[key].append((row, reason))
+    return [_with_others(alike) for alike in groups.values()]
+
+
+def _with_others(alike: Sequence[tuple[Any, Reason]]) -> Reason:
+    """The reason of the first of some obstacles, with a sentence that names the others."""
+    (first, reason), *others = alike
+    if not others:
+        return reason
+    names, is_one = [task_name(row) for row, _ in others], len(others) == 1
+    is_list = first.item and len({(row.run_id, row.name) for row, _ in alike}) == 1
+    what = f"{'item' if is_one else 'items'} of {first.name}" if is_list else "task" if is_one else "tasks"
+    text = (
+        f"{reason.text}{OTHERS}{len(names)} more {what} that {'is' if is_one else 'are'} {first.state}: {some(names)}."
+    )
+    return replace(reason, text=text, tasks=list(dict.fromkeys([*reason.tasks, *names])))
+
+
 def held_together(reasons: Sequence[Reason], row: Any) -> list[Reason]:
     """The reasons, with at most `MOST_HELD` for held tasks. One more reason names the held tasks that
     these do not name: their reasons would all be alike.
@@ -100,9 +149,10 @@ def _withheld_once(reasons: Iterable[Reason], row: Any) -> list[Reason]:
     found, told = [], set[str]()
     for reason in reasons:
         short, but, what = reason.text.partition(f", but {row.archive} is ")
+        what, more, others = what.partition(OTHERS)
         if but and reason.kind in (Why.ARCHIVE_PAUSED, Why.ARCHIVE_STOPPED):
             if what in told:
-                reason = replace(reason, text=f"{short}.")
+                reason = replace(reason, text=f"{short}.{more}{others}")
             told.add(what)
         found.append(reason)
     return found

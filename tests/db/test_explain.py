@@ -608,8 +608,40 @@ def test_many_obstacles_are_cut_off(session: Session) -> None:
     archive.commit({f"t{n}": "" for n in range(30)})
     archive.commit({"all": 'depends: ["PREV:*"]'})
     told = why(archive, "all@3")
-    assert len(told.reasons) == 21
-    assert told.reasons[-1].text == "It also waits for 10 other tasks."
+    first, others = told.reasons
+    assert first.text.startswith("It waits (through papers@3/PREV:*) for papers@2/t0, which is ready, but ")
+    assert first.text.endswith(
+        " It waits for 19 more tasks that are ready: papers@2/t1, papers@2/t2, papers@2/t3, papers@2/t4, papers@2/t5, …."
+    )
+    assert len(first.tasks) == 20
+    assert others.text == "It also waits for 10 other tasks."
+
+
+def test_items_that_wait_alike_have_one_reason(session: Session) -> None:
+    """Each of 130 items waits for the same lock, or for a slot while others run: the task behind the list says so once."""
+    archive = an_archive(session)
+    archive.commit({"page": f"foreach: [{', '.join(f'p{n:03}' for n in range(130))}]", "book": "depends: [page]"})
+    a_task_manager(session, 2)
+    archive.claim("page/p000@2", slots=2)
+    told = why(archive, "book@2")
+    assert kinds(told) == [Why.GATE, Why.WAITS_FOR_RUNNING, Why.NO_SLOT, Why.WAITS_FOR_RUNNING]
+    _, running, ready, others = told.reasons
+    assert running.text.endswith(" It waits for 1 more item of page that is running: papers@2/page/p001.")
+    assert " for papers@2/page/p002, which is ready and waits for a slot: no task is ahead of it " in ready.text
+    assert ready.text.endswith(" papers@2/page/p005, papers@2/page/p006, papers@2/page/p007, ….")
+    assert " It waits for 17 more items of page that are ready: papers@2/page/p003, " in ready.text
+    assert others.text == "It also waits for 110 other tasks."
+    assert told.commands == ["arkqueue logs papers@2/page/p000 -f"]
+
+
+def test_failures_that_need_a_command_each_have_a_reason_each(session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"page": "foreach: [a, b]"})
+    archive.fail("page/a@2", "page/b@2")
+    archive.commit({"book": "depends: ['PREV:*']"})
+    told = why(archive, "book@3")
+    assert kinds(told) == [Why.BLOCKED, Why.BLOCKED]
+    assert {"arkqueue retry papers@2/page/a", "arkqueue retry papers@2/page/b"} <= {*told.commands}
 
 
 def test_a_gate_that_leaves_something_out_says_so(session: Session) -> None:

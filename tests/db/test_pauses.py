@@ -97,12 +97,12 @@ def test_the_explanation_of_a_run_says_once_why_its_archive_is_paused(archive: A
     found = explain_name(archive.session, "papers@2")
     assert found.text.count("is paused since") == 1
     assert found.text.endswith(
-        "\npapers@2/c: It waits for papers@2/a, which is ready.\npapers@2/c: It waits for papers@2/b, which is ready."
+        "\npapers@2/c: It waits for papers@2/a, which is ready. It waits for 1 more task that is ready: papers@2/b."
     )
     assert found.commands == ["arkqueue resume papers"]
     found = explain_name(archive.session, "papers@2/c")
     assert found.text.count("is paused since") == 1
-    assert found.text.endswith("\nIt waits for papers@2/b, which is ready.")
+    assert found.text.endswith(". It waits for 1 more task that is ready: papers@2/b.")
 
 
 def test_no_cancels_fires_in_a_pause_and_what_would_fire_does_so_after_it(archive: AnArchive) -> None:
