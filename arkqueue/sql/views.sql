@@ -381,9 +381,10 @@ order by n.name <> %(text)s, length(n.name), n.name, a.name limit %(limit)s;
 -- Tasks on present branches of watched archives whose item has a key that begins with a text, the
 -- newest first. `above`: the first key after all such keys in the order of the index. At most
 -- `looked_at` items of each list are read: first items whose key is the text, and then the last
--- ones by key. `is_cut`: a list has more such items. `before`: only tasks older than this one.
+-- ones by key. `is_cut`: a list has more such items. `task`: only tasks of this name; null: of any
+-- name. `before`: only tasks older than this one.
 select found.id, bool_or(found.is_cut) over () as is_cut
-from archive a join branch b on b.archive_id = a.id join task_name n on n.branch_id = b.id
+from archive a join branch b on b.archive_id = a.id join task_name n on n.branch_id = b.id and (%(task)s::text is null or n.name = %(task)s)
 cross join lateral (
     (select t.id, t.run_id, t.deleted, false as is_cut from task t
      where t.branch_id = b.id and t.name = n.name and t.item collate "C" = %(item)s and t.item_id is not null

@@ -101,18 +101,29 @@ def search(
 
 def _items(session: Session, text: str, before: int | None, asked: dict[str, Any]) -> tuple[list[int], bool]:
     """The tasks of items whose keys begin with a text, the newest first, and whether some were not
-    compared. A key may also be written as in an address (``a%2Fb``).
+    compared. A key may also be written as in an address (``a%2Fb``), and the name of its list may stand
+    before it (``tile/a%2Fb``).
     """
-    found = _items_with(session, text, before, asked)
-    key = unquote(text).replace("\0", "")
-    return found if found[0] or key in ("", text) else _items_with(session, key, before, asked)
+    found = _items_with(session, text, None, before, asked)
+    if not found[0] and (key := _as_key(text)) not in ("", text):
+        found = _items_with(session, key, None, before, asked)
+    of_list, _, rest = text.partition("/")
+    if not found[0] and (key := _as_key(rest)):
+        found = _items_with(session, key, of_list, before, asked)
+    return found
 
 
-def _items_with(session: Session, text: str, before: int | None, asked: dict[str, Any]) -> tuple[list[int], bool]:
-    above = f"{text}\U0010ffff"
+def _as_key(text: str) -> str:
+    """The key of an item that is written as in an address."""
+    return unquote(text).replace("\0", "")
+
+
+def _items_with(
+    session: Session, key: str, task: str | None, before: int | None, asked: dict[str, Any]
+) -> tuple[list[int], bool]:
     found = session.rows(
-        "tasks_of_items_like", item=text, above=above, before=before, looked_at=MOST_LOOKED_AT, **asked
-    )
+        "tasks_of_items_like", item=key, above=f"{key}\U0010ffff", task=task, before=before, looked_at=MOST_LOOKED_AT, **asked
+    )  # fmt: skip
     return [row.id for row in found], bool(found and found[0].is_cut)
 
 

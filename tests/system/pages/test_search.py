@@ -147,6 +147,10 @@ def test_items_are_found_by_the_beginning_of_their_keys_in_all_runs(reader: http
     assert found(reader, q="bad/1")["items"] == [newest[0], newest[2]]
     assert found(reader, q="bad%2F1")["items"] == [newest[0], newest[2]]
     assert found(reader, q="ba%")["items"] == ["papers@4/tile/ba%25"]
+    archive.commit({"tile": "foreach: [plain]", "sheet": "foreach: [plain]"})
+    assert found(reader, q="tile/pla")["items"] == ["papers@7/tile/plain"]
+    assert found(reader, q="tile/bad%2F1")["items"] == [newest[0], newest[2]]
+    assert found(reader, q="other/plain")["items"] == found(reader, q="tile/")["items"] == []
     deletion.delete_run(archive.session, RunId(archive.run_id(5)), "ann")
     assert found(reader, q="bad/1")["items"] == [newest[2]]
 
