@@ -26,7 +26,8 @@ class SubmissionView:
 
     ``attachments``: the number of its attached files, ``attached``: their bytes; ``upload``: the id
     by which they are listed. After a purge there are none. ``note``: a warning that the newest
-    commits may be missing in its run, given once.
+    commits may be missing in its run, given once; or, in the answer to a repetition, when it was
+    submitted.
     """
 
     full_name: str | None

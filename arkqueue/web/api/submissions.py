@@ -32,7 +32,9 @@ from arkqueue.queue import submissions as queue
 from arkqueue.queue.submissions import Payload, Upload
 from arkqueue.queue.tokens import Scope
 from arkqueue.runtime.shares import Shares
+from arkqueue.states import RunState
 from arkqueue.views import find, submissions
+from arkqueue.views.outdated import moment
 from arkqueue.views.prospects import obstacles
 from arkqueue.views.rows import view_of
 from arkqueue.views.submissions import SubmissionView
@@ -176,7 +178,8 @@ def _submit(
     )  # fmt: skip
     if made.run is None:
         return None
-    return _seen(caller, submissions.submission_of(session, made.run, name, made.note)), made.is_new
+    shown = _seen(caller, submissions.submission_of(session, made.run, name, made.note))
+    return (shown if made.is_new else _with_date(shown)), made.is_new
 
 
 def _preview(
@@ -198,7 +201,7 @@ def _preview(
     )  # fmt: skip
     if isinstance(found, submitting.Submitted):
         assert found.run is not None
-        return _seen(caller, submissions.submission_of(session, found.run, name, found.note))
+        return _with_date(_seen(caller, submissions.submission_of(session, found.run, name)))
     run, note = found
     return view_of(run, ProposedAndScanned, note=note, obstacles=obstacles(session, archive, run.tasks))
 
@@ -219,6 +222,13 @@ def _seen(caller: Caller, shown: SubmissionView) -> SubmissionView:
     if shown.run is not None:
         caller.run(shown.run.id)
     return shown
+
+
+def _with_date(shown: SubmissionView) -> SubmissionView:
+    """A submission that was there before, with a note that says so if its run still exists."""
+    if shown.run is None or shown.run.state is RunState.DELETED:
+        return shown
+    return replace(shown, note=f"{shown.full_name} was submitted on {moment(shown.made_at)}: no second run was made")
 
 
 def _kind(request: Request) -> PayloadKind:

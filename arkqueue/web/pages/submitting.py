@@ -105,7 +105,10 @@ async def submit_form(request: Request) -> Response:
                         preview = await _previewed(request, name, form)
                         return await run_in_threadpool(answer, request, visitor, preview)
                     if not form.get("change"):
-                        return await _submitted(request, name, form)
+                        made = await _submitted(request, name, form)
+                        if isinstance(made, Response):
+                            return made
+                        return await run_in_threadpool(answer, request, visitor, made)
                 except InvalidPayload as error:
                     faults = error.faults
                 except (Invalid, Conflict, NotFound) as error:
@@ -221,31 +224,38 @@ async def _previewed(request: Request, name: str, form: FormData) -> Shown:
         found = await _call(request, name, form, document, id, attached=bool(attached and id), dry_run=True)
     except ArkqueueError as error:
         raise _of_form(error) from None
-    known = found if isinstance(found, SubmissionView) else None
-    run = found if isinstance(found, ProposedAndScanned) else None
-    if known is not None and known.run is None:
-        raise _purged(id, known)
+    if isinstance(found, SubmissionView):
+        return _known(name, document, id, found)
+    run: ProposedAndScanned = found
     given = _given(form)
     carried = {"text": given["text"]} if document.file is None else {}
     if document.file is not None and document.size <= LONGEST_CARRIED:
         carried = {"document": base64.b64encode(b"".join([piece async for piece in document.pieces()])).decode()}
     elif document.file is not None:
         carried = {"digest": await document.digest()}
-    fields = {"branch": given["branch"], "id": id, "hold": given["hold"], "kind": str(document.kind), "wanted": given["revision"]}  # fmt: skip
-    if run is not None:
-        fields["revision"] = str(run.revision)
+    fields = {"branch": given["branch"], "id": id, "hold": given["hold"], "kind": str(document.kind), "wanted": given["revision"], "revision": str(run.revision)}  # fmt: skip
     if attached:
         fields["attached"] = str(len(attached))
     fields = {field: value for field, value in (fields | carried).items() if value or field == "wanted"}
     names: dict[str, Any] = {
-        "archive": name, "submission": known, "proposed": run, "size": document.size, "file": document.name,
-        "kind": document.kind, "id": id, "hold": given["hold"] == "yes", "attachments": [{"name": new.name, "size": new.size} for new, _ in attached],
+        "archive": name, "proposed": run, "size": document.size, "file": document.name, "kind": document.kind,
+        "id": id, "hold": given["hold"] == "yes", "attachments": [{"name": new.name, "size": new.size} for new, _ in attached],
     }  # fmt: skip
     return Shown("preview-submit.html", names | {"_fields": fields, "_is_chosen_again": "digest" in carried, "_most": MOST_TASKS})  # fmt: skip
 
 
-async def _submitted(request: Request, name: str, form: FormData) -> Response:
-    """Hand a form's document to the API's call, as a program would send it."""
+def _known(name: str, document: _Document, id: str, known: SubmissionView) -> Shown:
+    """The page which says that a document was submitted with its id before."""
+    if known.run is None:
+        raise _purged(id, known)
+    names = {"archive": name, "submission": known, "proposed": None, "size": document.size, "file": document.name, "kind": document.kind, "id": id}  # fmt: skip
+    return Shown("preview-submit.html", names)
+
+
+async def _submitted(request: Request, name: str, form: FormData) -> Response | Shown:
+    """Hand a form's document to the API's call, as a program would send it. Returns the way to its new
+    run, or the page of the run that its id has already.
+    """
     document = await _document(form)
     id = _text(form, "id")
     attached = await _attached(form)
@@ -259,8 +269,9 @@ async def _submitted(request: Request, name: str, form: FormData) -> Response:
             begun = await _send(request, name, id, attached)
         except ArkqueueError as error:
             raise _of_form(error) from None
+    answered = Response(status_code=201)
     try:
-        made = await _call(request, name, form, document, id, attached=bool(attached))
+        made = await _call(request, name, form, document, id, attached=bool(attached), answered=answered)
     except ArkqueueError as error:
         if begun is not None:
             await run_in_threadpool(end_upload, request, begun)
@@ -268,17 +279,20 @@ async def _submitted(request: Request, name: str, form: FormData) -> Response:
     # Somebody has ended the upload in the meantime, or sends it, too.
     if not isinstance(made, SubmissionView):
         raise Conflict("the attachments", "are not complete any more", "Choose them, and submit again.")
-    if made.run is None:
-        raise _purged(id, made)
+    if made.run is None or answered.status_code != 201:
+        return _known(name, document, id, made)
     return RedirectResponse(f"/{made.run.full_name}", 303, HEADERS)
 
 
 async def _call(
-    request: Request, name: str, form: FormData, document: _Document, id: str, *, attached: bool, dry_run: bool = False
-) -> Any:
-    """Call the API as a program would, with the fields of a form. An id goes as HTTP headers carry it."""
+    request: Request, name: str, form: FormData, document: _Document, id: str, *, attached: bool, dry_run: bool = False,
+    answered: Response | None = None,
+) -> Any:  # fmt: skip
+    """Call the API as a program would, with the fields of a form. An id goes as HTTP headers carry it.
+    ``answered`` gets the status of the answer.
+    """
     return await submit(
-        document.request(request), Response(), name,
+        document.request(request), answered or Response(), name,
         revision=_text(form, "revision") or None, branch=_text(form, "branch") or None, hold=_text(form, "hold") == "yes",
         attachments=attached, dry_run=dry_run, idempotency_key=id.encode().decode("latin-1") if id else None,
     )  # fmt: skip

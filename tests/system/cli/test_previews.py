@@ -181,8 +181,15 @@ def test_a_submission_is_judged_and_nothing_is_made(arkqueue: Cli, session: Sess
     assert ([task["item"] for task in found["tasks"]], found["obstacles"]) == (["a", "b"], [])
     assert archive.sql("select count(*) as n from payload_part")[0]["n"] == 0
     assert archive.sql("select count(*) as n from submission")[0]["n"] == 0
-    assert arkqueue(*words).out == "papers@2.2\n"
-    assert arkqueue(*words, "--dry-run").out == "papers@2.2\n", "the id has its run"
+    first = arkqueue(*words)
+    assert (first.out, "second run" in first.err) == ("papers@2.2\n", False)
+    for again in (arkqueue(*words), arkqueue(*words, "--dry-run")):
+        assert again.out == "papers@2.2\n", "the id has its run"
+        assert re.fullmatch(r"arkqueue: papers@id:b1 was submitted on .* UTC: no second run was made\n", again.err)
+    arkqueue("cancel", "papers@2.2")
+    arkqueue("delete", "papers@2.2")
+    assert "second run" not in (deleted := arkqueue(*words).err)
+    assert "is deleted" in deleted
 
 
 @pytest.mark.parametrize("words", [("submit", "papers@2", "-"), ("trigger", "papers@2")])
