@@ -115,7 +115,7 @@ with recursive reached(id) as (
         -- `unnest`, and builds a hash table.
         from task s where s.id = e.source and (s.state not in ('canceled', 'skipped') or e.source not in (select unnest(array(select id from reached))))
           and not (e.failed and s.state in ('completed', 'failed', 'rejected')) and (s.blocks > 0 or s.state not in ('canceled', 'skipped')) offset 0) s
-    cross join lateral blocks_behind(e.settled, e.crossing, j.has_root, s.state, s.waived, s.blocks, s.has_begun) b(blocks)
+    cross join lateral (select blocks_behind(e.settled, e.crossing, j.has_root, s.state, s.waived, s.blocks, s.has_begun)) b(blocks)
     where b.blocks > 0 and not j.is_wide
     union
     -- The changed sources of a gate. Their own edges lead to the gate, so its other sources, which
@@ -130,7 +130,7 @@ with recursive reached(id) as (
         select s.state, s.waived, s.blocks, s.attempts > 0 or s.unmet = 0 or e.product as has_begun
         from task s where s.id = e.source and s.state not in ('canceled', 'skipped')
           and not (e.failed and s.state in ('completed', 'failed', 'rejected')) and (s.blocks > 0 or s.state not in ('canceled', 'skipped')) offset 0) s
-    cross join lateral blocks_behind(e.settled, e.crossing, j.has_root, s.state, s.waived, s.blocks, s.has_begun) b(blocks)
+    cross join lateral (select blocks_behind(e.settled, e.crossing, j.has_root, s.state, s.waived, s.blocks, s.has_begun)) b(blocks)
     where b.blocks > 0
     union
     -- The unchanged sources of a gate, of which one for each level is enough. A gate that
@@ -148,7 +148,7 @@ with recursive reached(id) as (
             select s.state, s.waived, s.blocks, s.attempts > 0 or s.unmet = 0 or e.product as has_begun
             from task s where s.id = e.source
               and not (e.failed and s.state in ('completed', 'failed', 'rejected')) and (s.blocks > 0 or s.state not in ('canceled', 'skipped')) offset 0) s
-        cross join lateral blocks_behind(e.settled, e.crossing, j.has_root, s.state, s.waived, s.blocks, s.has_begun) b(blocks)
+        cross join lateral (select blocks_behind(e.settled, e.crossing, j.has_root, s.state, s.waived, s.blocks, s.has_begun)) b(blocks)
         where b.blocks >= level.blocks and e.source not in (select unnest(array(select id from reached)))
         limit 1) b
     where j.was >= level.blocks or not j.has_stayed
@@ -160,7 +160,7 @@ with recursive reached(id) as (
         from edge where source = s.id and not met and kind in ('depends', 'stopping') offset 0) e
     cross join lateral (
         select id, root_id is not null as has_root from task where id = e.target and state in ('canceled', 'skipped') and run_id <> all(array(select run_id from purging)) offset 0) t
-    cross join lateral blocks_behind(e.settled, e.crossing, t.has_root, 'skipped', false, s.blocks, false) b(blocks)
+    cross join lateral (select blocks_behind(e.settled, e.crossing, t.has_root, 'skipped', false, s.blocks, false)) b(blocks)
     where b.blocks > 0
 )
 update task t set blocks = b.blocks
