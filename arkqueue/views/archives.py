@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ from arkqueue.views.rows import view_of
 
 UNREADABLE = "its settings in the database cannot be read, and are shown as if there were none"
 """The trouble of an archive whose row is garbled."""
+_CORRECTION = re.compile(r": arkqueue archive accept [^\s@]+@(\d+)$")
 MOST_LOGS = 20_000
 """The most attempts of an archive whose logs are measured."""
 MOST_HOLDS = 5
@@ -175,6 +177,11 @@ class ArchiveView:
     notice: NoticeView | None
     branches: list[BranchView]
     schedules: list[ScheduleView]
+
+    @property
+    def corrected(self) -> str:
+        """The revision whose correction stopped the archive, as in `correction_of`."""
+        return correction_of(self.stopped)
 
     @property
     def why_unread(self) -> str:
@@ -371,6 +378,22 @@ def _archive(
         schedules=schedules,
         holds=holds,
     )
+
+
+def correction_of(stopped: str | None) -> str:
+    """The revision of which a person may accept the corrected author or date, if the archive stopped
+    for this correction; otherwise an empty text. ``stopped``: the stop reason, which ends with the
+    command.
+    """
+    found = _CORRECTION.search(stopped or "")
+    return found[1] if found else ""
+
+
+def remedies_of_stop(name: str, stopped: str) -> list[str]:
+    """The commands that end the stop of an archive, one of which helps."""
+    revision = correction_of(stopped)
+    accept = [f"arkqueue archive accept {name}@{revision}"] if revision else []
+    return [f"arkqueue sync {name}", *accept, remedy(name, stopped, None)]
 
 
 def remedy(name: str, stopped: str | None, trouble: str | None) -> str:

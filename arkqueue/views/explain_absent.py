@@ -13,6 +13,7 @@ from arkqueue.names import Name, run_name
 from arkqueue.plan import matches_branch
 from arkqueue.states import run_state
 from arkqueue.views.archives import archive as show_archive
+from arkqueue.views.archives import remedies_of_stop
 from arkqueue.views.explanation import Explanation, explanation_of, some, without_or_again
 from arkqueue.views.find import RETIRED, Place, find_branch, find_run, no_task, own_names
 from arkqueue.views.outdated import at, gone, moment, since
@@ -48,7 +49,7 @@ def not_in_ledger(session: Session, archive: ArchiveId, name: Name) -> Explanati
         reasons.append(Reason(kind=Why.ARCHIVE_STOPPED, text=f"{view.name} was removed{at(view.removed_at)}."))
     if view.stopped is not None:
         text = f"{view.name} is stopped, and its repository is not read: {view.stopped}"
-        reasons.append(Reason(kind=Why.ARCHIVE_STOPPED, text=text, commands=[view.remedy]))
+        reasons.append(Reason(kind=Why.ARCHIVE_STOPPED, text=text, commands=remedies_of_stop(view.name, view.stopped)))
     elif view.trouble is not None:
         text = f"{view.name} has not been readable{since(view.trouble_since)}: {view.trouble.rstrip('.')}. The next try is{at(view.next_read_at)}."
         reasons.append(Reason(kind=Why.ARCHIVE_TROUBLE, text=text, commands=[view.remedy]))

@@ -57,6 +57,8 @@ UNHANDLED: Final = "state=unhandled"
 T = TypeVar("T")
 REWIND: Final = "rewind"
 """The verb for a stopped archive whose repository is meant to be as it is now."""
+ACCEPT: Final = "accept"
+"""The verb for an archive that stopped because the author or the date of a revision was corrected."""
 ASSUME_GONE: Final = "assume-gone"
 """The verb for a running task whose task manager is silent, if its machine is off."""
 RESUME_LOCK: Final = "resume --lock"
@@ -334,7 +336,9 @@ def _of_archive(archive: ArchiveView) -> list[Need]:
     needs = []
     if archive.stopped:
         text, command = f"stopped: {archive.stopped}", f"arkqueue archive show {shlex.quote(archive.name)}"
-        needs.append(Need("failed", archive.name, text, "sync", or_verb=REWIND, command=command))
+        needs.append(
+            Need("failed", archive.name, text, "sync", or_verb=ACCEPT if archive.corrected else REWIND, command=command)
+        )
     elif archive.trouble is UNREADABLE:
         needs.append(Need("failed", archive.name, archive.trouble, command=archive.remedy))
     elif archive.trouble:

@@ -20,7 +20,7 @@ from arkqueue.names import EVERY_TASK, PURGED, backfill_name, item_name, run_nam
 from arkqueue.plan.edges import EVERYTHING
 from arkqueue.plan.ledger import BY_A_GUARD, BY_ITS_FILE, BY_WORKFLOW_AUTHORS
 from arkqueue.states import EX_TEMPFAIL, UNSETTLED, State
-from arkqueue.views.archives import PauseView, pause_of, remedy
+from arkqueue.views.archives import PauseView, pause_of, remedies_of_stop
 from arkqueue.views.installation import no_queue_manager_since
 from arkqueue.views.naming import task_name, task_names
 from arkqueue.views.outdated import SKIP_OUTDATED, at, gone, moment, outdated, since
@@ -176,7 +176,7 @@ def stopped(row: Any, but: str = "", *, brief: bool = False) -> list[Reason]:
     if brief:
         return [Reason(kind=Why.ARCHIVE_STOPPED, text=f"{text}.")]
     text = f"{text}: {row.stopped}"
-    return [Reason(kind=Why.ARCHIVE_STOPPED, text=text, commands=[remedy(row.archive, row.stopped, None)])]
+    return [Reason(kind=Why.ARCHIVE_STOPPED, text=text, commands=remedies_of_stop(row.archive, row.stopped))]
 
 
 def paused(row: Any, but: str = "", what: str = "none of its tasks starts") -> list[Reason]:

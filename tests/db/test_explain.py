@@ -678,7 +678,7 @@ def test_archive_that_is_stopped(session: Session) -> None:
     archives.stop(session, ArchiveId(archive.id), "it has another UUID")
     told = explain_name(session, "papers@5/index")
     assert kinds(told) == [Why.ARCHIVE_STOPPED, Why.NOT_IN_LEDGER]
-    assert told.commands == ["arkqueue archive rewind papers REV"]
+    assert told.commands == ["arkqueue sync papers", "arkqueue archive rewind papers REV"]
 
 
 def test_archive_that_cannot_be_read(session: Session) -> None:

@@ -33,6 +33,7 @@ from arkqueue.views.reasons import Reason, Why
 from arkqueue.views.search import LONGEST
 from arkqueue.web import problems
 from arkqueue.web.pages import static_files
+from arkqueue.web.pages.helping import STOP_FORMS
 from arkqueue.web.pages.log_lines import marked
 from arkqueue.web.pages.nearby import Nearby, nearby
 from arkqueue.web.pages.visitor import SignInNeeded, Visitor, anybody_of, archive_of, visitor_of
@@ -322,6 +323,7 @@ def environment() -> Environment:
         "line": lambda text: one_line(str(text)), "plain": lambda text: visible(str(text)), "coded": coded, "told": told, "short": short, "unquoted": unquote, "ago": ago, "until": until, "took": clock, "clocks": clocks, "aged": aged,
         "person": person, "sentence": as_sentence, "path": page_path, "dependency": dependency_in_words, "relative": relative, "number": lambda n: f"{n:,}", "shape": shape_of, "run_words": run_words, "run_state": run_state, "run_sentence": run_sentence, "drawn": drawn_state, "marked": marked,
     }  # fmt: skip
+    made.globals["stop_forms"] = STOP_FORMS
     return made
 
 

@@ -25,6 +25,8 @@ class Button:
     state: str = ""
 
 
+READ: Final = "Read it now"
+"""The words of the button that reads the repository of an archive."""
 _VERBS: Final[dict[tuple[str, ...], tuple[str, str]]] = {
     ("retry",): ("retry", "Retry"),
     ("retry", "--force"): ("retry", "Retry"),
@@ -37,6 +39,7 @@ _VERBS: Final[dict[tuple[str, ...], tuple[str, str]]] = {
     ("unhold",): ("unhold", "End the hold of"),
     ("resume",): ("resume", "Resume"),
     ("refresh",): ("refresh", "Poll now"),
+    ("sync",): ("sync", READ),
     ("cancel", "--assume-gone"): ("assume-gone", "Count it as gone"),
 }
 """The commands for which a page has a button, by their verb and options, with the button's verb and
@@ -49,6 +52,10 @@ _ACTS: Final[dict[tuple[str, ...], tuple[str, str]]] = {
 """The commands that a form of the administration pages carries out, in the same way."""
 
 
+STOP_FORMS: Final = {"accept": "Accept the correction", "rewind": "Rewind"}
+"""The verbs of a stopped archive, each with the words that lead to its form on the settings page."""
+
+
 def buttons_of(commands: Sequence[str], name: str) -> list[Button]:
     """The buttons of the commands that help a task, in their order, without commands that only show
     something. ``name``: the task's name. A button for another thing names this thing.
@@ -58,6 +65,9 @@ def buttons_of(commands: Sequence[str], name: str) -> list[Button]:
         try:
             program, verb, *rest = shlex.split(command)
         except ValueError:
+            continue
+        if (program, verb) == ("arkqueue", "archive") and len(rest) > 1 and rest[0] in STOP_FORMS:
+            found.append(Button(rest[0], rest[1].partition("@")[0], STOP_FORMS[rest[0]]))
             continue
         state = ""
         if "--state" in rest[:-1]:
@@ -98,8 +108,9 @@ def _holds(name: str, other: str) -> bool:
 
 def _words(words: str, thing: str, name: str) -> str:
     """The words on a button: without a name for the task of the page, and without the archive for
-    another task of it.
+    another task of it. The name takes the place of "it".
     """
     if thing == name:
         return words
-    return f"{words} {thing.removeprefix(name.partition('@')[0] + '@')}"
+    other = thing.removeprefix(name.partition("@")[0] + "@")
+    return words.replace(" it ", f" {other} ") if " it " in words else f"{words} {other}"

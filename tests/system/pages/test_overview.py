@@ -774,6 +774,34 @@ def test_a_stopped_archive_is_read_again_or_rewound_with_one_click(
     assert '<details class="ask" open>' not in admin.get("/-/settings/papers").text
 
 
+def test_a_correction_that_stops_an_archive_is_accepted_from_each_page(
+    admin: httpx.Client, operator: httpx.Client, archive: AnArchive
+) -> None:
+    """Nothing of a stopped archive starts, so the pages of its runs and tasks have the buttons that help, too."""
+    archive.commit({"pdf": ""})
+    archive.sql("update archive set kind = 'subversion'")
+    correction = " If only its author or date was corrected: arkqueue archive accept papers@2"
+    archives.stop(archive.session, ArchiveId(archive.id), f"{STOPPED}.{correction}")
+    accept = 'href="/-/settings/papers?open=accept">Accept the correction</a>'
+    rewind = 'href="/-/settings/papers?open=rewind">Rewind</a>'
+    for page, words in (
+        ("/papers", "Read it now"),
+        ("/papers@2", "Read papers now"),
+        ("/papers@2/pdf", "Read papers now"),
+    ):
+        head = admin.get(page).text.partition('<div class="head">')[2].partition('<p class="says">')[0]
+        assert re.findall(r'class="b (?:cut-short )?do" data-verb="sync">([^<]*)<', head) == [words]
+        assert accept in head
+        assert rewind in head
+        assert "?open=" not in operator.get(page).text
+    card = admin.get("/").text.partition('class="needs"')[2].partition("</ul>")[0]
+    assert accept in card
+    assert FILLED.findall(card) == ["Read it now"]
+    form = admin.get("/-/settings/papers?open=accept").text.partition('<details class="ask" open>')[2]
+    assert re.match(r'<summary class="b ?">Accept a correction<', form)
+    assert 'name="revision" value="2"' in form.partition("</details>")[0]
+
+
 def test_the_filled_button_of_a_withheld_archive_ends_that(operator: httpx.Client, archive: AnArchive) -> None:
     archive.commit({"pdf": ""})
 
