@@ -94,8 +94,8 @@ def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict
     shown = listed(caller.session, [id], numbers=numbers)
     view = show_run(caller.session, id, "" if is_long else None, shown)
     tell_why_alone(caller.session, view.tasks, caller.archives())
-    archive = caller.session.rows("archive_of_run", id=id)[0].id
-    removal = removal_of(caller.session, archive)
+    (place,) = caller.session.rows("archive_of_run", id=id)
+    archive, removal = place.id, removal_of(caller.session, place.id)
     is_over = removal is not None or view.state is RunState.DELETED
     items = _items(visitor, request, id, view.full_name, lists if is_long else ())
     picture, boxes = _picture(visitor, view, numbers, shown)
@@ -124,6 +124,7 @@ def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict
         **items,
         "_barred": barred,
         "_refused_of_list": refused_list(items["items"], barred),
+        "_is_on_hold": place.is_on_hold and not is_over and (view.counts.held > 0 or view.report == State.HELD),
         "_may_hold": view.planned is not None or left_to_hold(view.counts) > 0,
         "_rare": [one for one in rare(visitor, view) if one[0] in OF_A_REMOVED or not removal],
         "deleted": deleted_items(caller.session, id, MOST_DELETED + 1) if visitor.may_administer else [],

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from arkqueue.db.session import Session
+from arkqueue.model import ArchiveId
 from arkqueue.queue import claim, holds
 from tests.builders import HOST, PROCESS, AnArchive, an_archive
 from tests.system.pages.conftest import confirm, first, said
@@ -65,6 +66,17 @@ def test_its_button_releases_it(operator: httpx.Client, archive: AnArchive) -> N
         page = confirm(operator, page)
     assert page.status_code == 303, page.text
     assert archive.state("REPORT@2") == "ready"
+
+
+def test_the_page_of_a_run_ends_the_hold_of_its_archive_first(operator: httpx.Client, archive: AnArchive) -> None:
+    """While an archive is on hold, the queue releases none of its tasks."""
+    holds.hold_archive(archive.session, ArchiveId(archive.id), "ann")
+    page = operator.get("/papers@2")
+    head = page.text.partition('<div class="head">')[2].partition("</div>\n<p")[0]
+    assert re.findall(r'<button class="b ([^"]*)" data-verb="(?:unhold|release)">', head) == ["cut-short do", ""]
+    assert "papers is on hold: end the hold before you release its tasks." in said(page)
+    holds.unhold(archive.session, ArchiveId(archive.id), "ann")
+    assert "on hold" not in said(operator.get("/papers@2"))
 
 
 def test_a_page_of_a_run_has_one_filled_button(operator: httpx.Client, session: Session) -> None:
