@@ -525,6 +525,7 @@ array_position(%(attention)s::text[], t.state::text)
 -- urgent item.
 select t.run_id, t.name, count(*)::int as items, count(*) filter (where t.state = 'completed')::int as completed,
        count(*) filter (where t.state in ('failed', 'rejected') and not t.waived)::int as bad,
+       count(*) filter (where t.state = 'rejected' and not t.waived)::int as rejected,
        count(*) filter (where t.state in ('failed', 'rejected') and t.waived)::int as waived,
        (min(array[{part urgency}, t.position, t.id]))[4] as id
 from task t where t.run_id = any(%(runs)s) and t.kind = 'ordinary' and not t.deleted

@@ -194,14 +194,16 @@ class AttemptsAround:
 @dataclass(slots=True)  # not frozen, as TaskView
 class CellView:
     """The tasks of a run that have one name: one, or one for each item of a list. ``task``: the one
-    that is shown for all, the most urgent one. ``bad``: the number of failed and not waived ones.
-    ``waived``: the number of waived failures.
+    that is shown for all, the most urgent one. ``bad``: the number of failed and rejected ones that
+    nobody waived; ``rejected``: how many of these were rejected. ``waived``: the number of waived
+    failures.
     """
 
     task: TaskView
     items: int
     completed: int
     bad: int
+    rejected: int
     waived: int
 
 
@@ -281,7 +283,7 @@ def cells_of(
         if row := some.get(view.id):
             first = by_id.get(firsts.get(view.id, view.id))
             shown = first if first is not None and urgency(first)[0] == 0 else view
-            found[view.run_id].append(CellView(shown, row.items, row.completed, row.bad, row.waived))
+            found[view.run_id].append(CellView(shown, row.items, row.completed, row.bad, row.rejected, row.waived))
     if firsts:
         targets = {cell.task.id for cells in found.values() for cell in cells}
         edges = [edge for edge in edges if edge.target in targets]

@@ -300,12 +300,16 @@ def is_waived(node: NodeView) -> bool:
 
 
 def _numbers(of: ListView) -> str:
-    """The number of items of a list, and the number of those in the state that most needs a person."""
+    """The number of items of a list, and the number of those in the state that most needs a person.
+    If some failed and others were rejected, the box has no room for the number of items.
+    """
     items = f"{of.tasks:,} item{'s' if of.tasks != 1 else ''}"
     state, number = next(iter(of.counts.items()), (State.COMPLETED, of.tasks))
-    if state in (State.FAILED, State.REJECTED):
-        state, number = State.FAILED, sum(of.counts.get(bad, 0) for bad in (State.FAILED, State.REJECTED))
-    waived = ", waived" if state is State.FAILED and not of.unwaived else ""
+    is_bad = state in (State.FAILED, State.REJECTED)
+    waived = ", waived" if is_bad and not of.unwaived else ""
+    failed, rejected = (of.counts.get(bad, 0) for bad in (State.FAILED, State.REJECTED))
+    if failed and rejected:
+        return f"{failed:,} failed, {rejected:,} rejected{waived}"
     return f"{items} · {state}{waived}" if number == of.tasks else f"{items} · {number:,} {state}{waived}"
 
 

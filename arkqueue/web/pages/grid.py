@@ -424,7 +424,8 @@ def _beginning(reason: str) -> str:
 
 def _failed(cell: CellView) -> str:
     """The failures of a list, after its numbers."""
-    bad = f", {cell.bad:,} failed" if cell.bad else ""
+    numbers = ((cell.bad - cell.rejected, State.FAILED), (cell.rejected, State.REJECTED))
+    bad = "".join(f", {number:,} {state}" for number, state in numbers if number)
     return bad + (f", {cell.waived:,} {'' if bad else 'failed, '}waived" if cell.waived else "")
 
 

@@ -105,21 +105,20 @@ def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict
     barred, unhandled = refusals_for(visitor, [task.id for task in on_page]), unhandled_among(caller.session, on_page)
     lines, notes = _lines_of(caller.session, on_page), _notes_on(caller.session, on_page)
     last = "undelete" if view.state is RunState.DELETED else "delete"
-    behind = {name: count for (_, name), count in numbers.behind.items()}
     return view, {
         "run": view,
         "_removal": removal,
         "_actor": visitor.looking if is_over else visitor,
         "tasks": tasks,
         "_tasks": _with_words(tasks),
-        "sentence": sentence(view, lists if is_long else (), behind),
+        "sentence": sentence(view, lists if is_long else (), numbers),
         "_is_faulty_at_head": bool(view.faults) and id in faulty_at_heads(caller.session, [archive]),
         "_first_failed": first_failed(view, unhandled),
         "_needs_retry": _needs_retry(view, lists),
         "_needs_settings": _needs_settings(shown, lists if is_long else (), helps),
         "_helps": helps,
         "_needs_release": any(map(_waits_for_release, view.tasks))
-        or (is_long and _number(lists, State.HELD) > sum(behind.values())),
+        or (is_long and _number(lists, State.HELD) > sum(numbers.behind.values())),
         "lists": lists if is_long else [],
         **items,
         "_barred": barred,
@@ -363,11 +362,12 @@ def first_failed(view: RunDetail, unhandled: Collection[int]) -> TaskView | None
     return next((task for task in bad if task.id in unhandled), next(iter(bad), None))
 
 
-def sentence(view: RunDetail, lists: Sequence[ListView] = (), behind: Mapping[str, int] | None = None) -> str:
+def sentence(view: RunDetail, lists: Sequence[ListView], numbers: Numbers) -> str:
     """A summary of a run in a sentence. ``lists``: the lists whose tasks ``view`` leaves out.
-    ``behind``: how many held items of each list wait for other tasks, too.
+    ``numbers``: those of all lists of the run.
     """
-    to_wait = {of.name: behind.get(of.name, 0) if behind else 0 for of in lists}
+    to_wait = {of.name: numbers.behind[view.id, of.name] for of in lists}
+    to_reject = {of.name: numbers.rejected[view.id, of.name] for of in lists}
     if view.faults:
         if not any(fault.line for fault in view.faults):
             return "It could not start, so it has no tasks."
@@ -376,14 +376,18 @@ def sentence(view: RunDetail, lists: Sequence[ListView] = (), behind: Mapping[st
     if view.baseline:
         return "Watching begins here: no task runs for this revision."
     running = _labels([task for task in view.tasks if task.state is State.RUNNING])
-    failed = _labels(failures(view.tasks))
+    bad = failures(view.tasks)
+    failed = _labels([task for task in bad if task.state is State.FAILED])
+    rejected = _labels([task for task in bad if task.state is State.REJECTED])
     to_release = [task for task in view.tasks if _waits_for_release(task)]
     held = _labels(to_release)
     waiting = sum(map(_waits, view.tasks)) + _number(lists, State.WAITING, State.READY) + sum(to_wait.values())
     deferred = _labels([task for task in view.tasks if task.state is State.DEFERRED])
     is_one_deferred = sum(task.state is State.DEFERRED for task in view.tasks) + _number(lists, State.DEFERRED) == 1
     deferred += _of_lists(lists, State.DEFERRED)
-    failed += _in_words((of.name, of.unwaived) for of in lists)
+    failed += _in_words((of.name, of.unwaived - to_reject[of.name]) for of in lists)
+    is_one_rejected = sum(task.state is State.REJECTED for task in bad) + sum(to_reject.values()) == 1
+    rejected += _in_words(to_reject.items())
     waived = _labels([t for t in view.tasks if t.state in (State.FAILED, State.REJECTED) and t.waived])
     waived += _in_words((of.name, of.waived) for of in lists)
     is_one = sum(task.state is State.RUNNING for task in view.tasks) + _number(lists, State.RUNNING) == 1
@@ -395,7 +399,8 @@ def sentence(view: RunDetail, lists: Sequence[ListView] = (), behind: Mapping[st
         said.append(
             f"it is being planned ({view.planned:,} of {view.planned_items:,} items), and none of its tasks starts before"
         )
-    said += _said(failed, running, held, waiting, one_runs=is_one, one_waits=is_held_alone)
+    said += _bad(failed, rejected, one_rejected=is_one_rejected)
+    said += _said(running, held, waiting, one_runs=is_one, one_waits=is_held_alone)
     said += [f"{_listed(deferred)} {'is' if is_one_deferred else 'are'} deferred"] if deferred else []
     if not said and not view.counts.tasks:
         return f"It is {view.state}: it has no tasks."
@@ -408,23 +413,29 @@ def sentence(view: RunDetail, lists: Sequence[ListView] = (), behind: Mapping[st
 
 def sentence_of_item(tasks: Sequence[TaskView]) -> str:
     """A summary of an item in a sentence."""
-    bad = [task.name for task in failures(tasks)]
+    failed = [task.name for task in failures(tasks) if task.state is State.FAILED]
+    rejected = [task.name for task in failures(tasks) if task.state is State.REJECTED]
     held = [task.name for task in tasks if _waits_for_release(task)]
     running = [task.name for task in tasks if task.state is State.RUNNING]
     deferred = [task.name for task in tasks if task.state is State.DEFERRED]
     waiting = sum(map(_waits, tasks))
-    said = _said(bad, running, held, waiting, one_runs=len(running) == 1, one_waits=len(held) == 1)
+    said = _bad(failed, rejected, one_rejected=len(rejected) == 1)
+    said += _said(running, held, waiting, one_runs=len(running) == 1, one_waits=len(held) == 1)
     said += [f"{_listed(deferred)} {'is' if len(deferred) == 1 else 'are'} deferred"] if deferred else []
     completed = sum(task.state is State.COMPLETED for task in tasks)
     said.append(f"{completed} of {len(tasks)} tasks completed" if len(tasks) > 1 or completed else "no task completed")
     return "; ".join(said) + "."
 
 
-def _said(
-    failed: list[str], running: list[str], held: list[str], waiting: int, *, one_runs: bool, one_waits: bool
-) -> list[str]:
-    """The parts of a summary. ``one_runs``, ``one_waits``: True if only one task runs, or is held."""
+def _bad(failed: list[str], rejected: list[str], *, one_rejected: bool) -> list[str]:
+    """The parts of a summary on failures. ``one_rejected``: True if only one task was rejected."""
     said = [f"{_listed(failed)} failed"] if failed else []
+    return said + ([f"{_listed(rejected)} {'was' if one_rejected else 'were'} rejected"] if rejected else [])
+
+
+def _said(running: list[str], held: list[str], waiting: int, *, one_runs: bool, one_waits: bool) -> list[str]:
+    """Further parts of a summary. ``one_runs``, ``one_waits``: True if only one task runs, or is held."""
+    said = []
     if running:
         said.append(f"{_listed(running)} {'is' if one_runs else 'are'} running")
     if held:

@@ -887,11 +887,21 @@ def test_items_of_a_task_with_a_long_name_are_told_apart_by_their_keys(
     assert f"4/fetch-all-the-v…-printed-edition/{key} ," in said(operator.get("/papers"))
 
 
-def test_the_box_of_a_list_counts_the_rejected_items_as_failed(operator: httpx.Client, archive: AnArchive) -> None:
-    archive.commit({"fetch": "foreach: [a, b, c]"})
+def test_rejected_tasks_are_not_called_failed(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"fetch": "foreach: [a, b, c]", "check": ""})
     archive.fail("fetch/a@3")
     archive.end("fetch/b@3", 65)
-    assert "3 items · 2 failed" in operator.get("/papers@3").text
+    archive.end("check@3", 65)
+    page = operator.get("/papers@3")
+    assert "fetch/a failed; fetch/b, check were rejected; fetch/c is running." in said(page)
+    assert ">1 failed, 1 rejected</text>" in page.text
+    assert "fetch was rejected; no task completed." in said(operator.get("/papers@3/*/b"))
+    assert "0/3, 1 failed, 1 rejected" in operator.get("/papers").text
+    items = ", ".join(f"i{number:03}" for number in range(120))
+    archive.commit({"fetch": f"foreach: [{items}]"})
+    archive.fail("fetch/i000@4", "fetch/i001@4")
+    archive.end("fetch/i002@4", 65)
+    assert "2 items of fetch failed; 1 item of fetch was rejected; " in said(operator.get("/papers@4"))
 
 
 def test_a_run_that_does_not_go_on_says_why_and_offers_what_helps(operator: httpx.Client, session: Session) -> None:
