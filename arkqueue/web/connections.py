@@ -85,6 +85,12 @@ class Protocol(H11Protocol):
                 timer.cancel()
         super().connection_lost(exc)
 
+    def _should_upgrade(self) -> bool:
+        """A request for another protocol gets the answer of a plain one (RFC 9110, 7.8). uvicorn would
+        also log the advice to install a library for WebSockets, which nothing here uses.
+        """
+        return False
+
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002
         self._end(Refused(400, "the request", "is not valid HTTP", "Send it as RFC 9112 defines it."))
 

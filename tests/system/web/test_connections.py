@@ -115,6 +115,15 @@ def test_each_request_has_its_own_time(server: ApiServer, monkeypatch: pytest.Mo
     assert begun[0] is not begun[-1]
 
 
+def test_a_request_for_another_protocol_is_answered_as_a_plain_one(
+    server: ApiServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = {"connection": "upgrade", "upgrade": "websocket", "sec-websocket-version": "13", "sec-websocket-key": "eA=="}
+    for path in ("/healthz", "/-/live"):
+        assert httpx.get(server.url + path, headers=asked, **PLAIN).status_code < 400
+    assert caplog.messages == []
+
+
 def test_who_goes_away_in_the_midst_of_an_answer_is_nothing_to_warn_of(caplog: pytest.LogCaptureFixture) -> None:
     is_gone, is_answered = threading.Event(), threading.Event()
 
