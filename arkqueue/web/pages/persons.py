@@ -34,7 +34,7 @@ from arkqueue.web.hosts import check_host
 from arkqueue.web.openid import RETURN, NobodyHere, NoLogout, NoRights, NotSignedIn, Provider
 from arkqueue.web.pages.answer import HEADERS, SIGN_IN, Shown, answer, local, refused_page, to_sign_in
 from arkqueue.web.pages.forms import Form
-from arkqueue.web.pages.visitor import browser_of, keep, rights
+from arkqueue.web.pages.visitor import browser_of, is_of_another_site, keep, rights
 
 log = logging.getLogger("arkqueue")
 
@@ -74,11 +74,16 @@ def told(build: Callable[[Request], Awaitable[Response]]) -> Callable[[Request],
 
 
 async def begin(request: Request) -> Response:
-    """Send a browser to the provider. ``?next=``: the page that it wants to see."""
+    """Send a browser to the provider. ``?next=``: the page that it wants to see. A browser that another
+    site leads here sees the sign-in page first: the provider may sign it in without a question, and so
+    end the session that it has.
+    """
     configuration: Configuration = request.app.state.configuration
     provider = _provider(request)
     target = local(request.query_params.get("next", "/"))
     target = target if len(target) <= LONGEST_ADDRESS else "/"
+    if is_of_another_site(request):
+        return RedirectResponse(to_sign_in(target), 303, HEADERS)
     own = urlsplit(configuration.pages_url)
     if request.url.netloc.lower() != own.netloc.lower() and not request.query_params.get("here"):
         # The provider sends browsers back to this name, and the cookie has to belong to this name.
@@ -132,7 +137,11 @@ async def come_back(request: Request) -> Response:
 
 
 async def leave(request: Request) -> Response:
-    """Send a browser that has signed out here to the provider, to sign out there."""
+    """Send a browser that has signed out here to the provider, to sign out there. Another site cannot
+    lead a browser there.
+    """
+    if is_of_another_site(request):
+        return RedirectResponse(SIGN_IN, 303, HEADERS)
     configuration: Configuration = request.app.state.configuration
     address = await _provider(request).leave(configuration.pages_url + SIGN_IN)
     return RedirectResponse(address or SIGN_IN, 303, HEADERS)

@@ -66,6 +66,7 @@ from arkqueue.web.pages.visitor import (
     anybody_of,
     browser_of,
     check_form,
+    is_of_another_site,
     keep,
     visitor_of,
 )
@@ -264,7 +265,7 @@ def _sign_in_with(request: Request, body: bytes) -> Response:
         target = form["next"]
         # Nobody is signed in yet, so another site gains nothing from sending this form, except its
         # own token's rights in this browser.
-        if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        if is_of_another_site(request):
             raise Refused(403, "the form", "was not sent from a page of this server", "Open the page again.")
         token = tokens.check(request.app.state.session, form["token"])
         if token is None or not token.scope.allows(Scope.READ):

@@ -151,6 +151,11 @@ def _form(key: str, nonce: str) -> str:
     return nonce[:NONCE] + _digest(key, nonce[:NONCE])[NONCE:]
 
 
+def is_of_another_site(request: Request) -> bool:
+    """Whether a browser says that another site sends the request, or leads the browser here."""
+    return request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none")
+
+
 def check_form(request: Request, visitor: Visitor, sent: str) -> None:
     """Raise `Refused` for a form that another site may have sent."""
     check_site(request, visitor)
@@ -163,7 +168,7 @@ def check_site(request: Request, visitor: Visitor) -> None:
     site sends the request, and for a program, which sends no forms. Raises `SignInNeeded` if nobody
     has signed in, or not any more, also where archives are public.
     """
-    if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+    if is_of_another_site(request):
         raise _foreign()
     if visitor.is_anybody:
         raise SignInNeeded

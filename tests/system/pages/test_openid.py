@@ -606,6 +606,16 @@ def test_a_browser_that_came_by_another_name_is_sent_to_the_public_one(
     assert sent.headers["location"] == f"{configuration.public_url}/-/openid?next=%2Fpapers&here=1"
 
 
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_another_site_leads_no_browser_to_the_provider(visitor: Visitors, provider: OpenIdProvider, site: str) -> None:
+    browser = visitor()
+    browser.headers["sec-fetch-site"] = site
+    for address, shown in ("?next=%2Fpapers&here=1", "?next=%2Fpapers"), ("/leave", ""):
+        led = browser.get(f"/-/openid{address}")
+        assert (led.status_code, led.headers["location"]) == (303, f"/-/sign-in{shown}")
+    assert provider.asked == []
+
+
 def test_without_a_provider_there_is_nothing_to_sign_in_with(visitor: Visitors, server: ApiServer, configuration: Configuration, session: Session) -> None:  # fmt: skip
     server.close()
     other = run_api(
