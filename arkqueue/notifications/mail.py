@@ -7,6 +7,7 @@ strangers are only in the body and in the subject, which is one line.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import ssl
 from collections.abc import Iterator
 from contextlib import suppress
@@ -63,21 +64,23 @@ def send(configuration: Configuration, message: Message) -> None:
     password = (
         read_key(mail.password_file, "the password for mail").decode("utf-8", "replace") if mail.password_file else None
     )
-    written = mail_of(mail, message, to)
+    written = mail_of(mail, message, to, configuration.pages_url)
     within_time(mail.server, lambda: _send(mail, written, to, password))
 
 
-def mail_of(mail: Mail, message: Message, to: str) -> EmailMessage:
-    """The mail of a notification."""
+def mail_of(mail: Mail, message: Message, to: str, pages_url: str) -> EmailMessage:
+    """The mail of a notification. ``pages_url``: the address of the installation."""
     domain = mail.sender.rpartition("@")[2]
+    installation = hashlib.sha256(pages_url.encode()).hexdigest()[:12]
     written = EmailMessage(policy=SMTP)
     written["From"] = f"arkqueue <{mail.sender}>"
     written["To"] = to
     written["Subject"] = f"[{message.archive}] {one_line(message.title, 200)}"
     written["Date"] = format_datetime(datetime.now(UTC))
-    written["Message-ID"] = f"<delivery-{message.delivery.id}@{domain}>"
-    # So that mail programs show the mails of a run together.
-    written["References"] = f"<archive-{message.delivery.archive}-run-{message.delivery.run}@{domain}>"
+    written["Message-ID"] = f"<delivery-{message.delivery.name}@{domain}>"
+    # So that mail programs show the mails of a run together, and those of no other installation.
+    of_run = f"archive-{message.delivery.archive}-run-{message.delivery.run}"
+    written["References"] = f"<{of_run}.{installation}@{domain}>"
     written["Auto-Submitted"] = "auto-generated"
     written.set_content("\n".join(_lines(message)) + "\n")
     return written

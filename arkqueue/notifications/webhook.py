@@ -41,7 +41,7 @@ def send(configuration: Configuration, message: Message) -> None:
         fault = "no [[webhooks]] of arkqueue.toml names its host"
         raise ConfigurationError(url, fault, "Add one, or take the receiver away.")
     body = json.dumps(message.document(), ensure_ascii=True, separators=(",", ":")).encode()
-    id, now = f"arkqueue_{message.delivery.id}", int(time.time())
+    id, now = f"arkqueue_{message.delivery.name}", int(time.time())
     headers = {
         "content-type": "application/json",
         "user-agent": "arkqueue",

@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from arkqueue.archive_settings import read_settings
@@ -80,6 +80,14 @@ class Delivery:
     made_at: datetime
     tries: int
     carries: int = 0
+
+    @property
+    def name(self) -> str:
+        """The same text for each try, and another one for each delivery of any installation: receivers
+        ignore a text that they know. Another installation, or a restored database, may have the same
+        ``id``, but not for a delivery of the same microsecond.
+        """
+        return f"{self.id}-{self.made_at.astimezone(UTC):%Y%m%dT%H%M%S%f}"
 
 
 @dataclass(frozen=True, slots=True)

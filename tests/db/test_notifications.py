@@ -7,6 +7,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from dataclasses import replace
+from email.message import EmailMessage
 from pathlib import Path
 
 import pytest
@@ -739,7 +740,25 @@ def test_a_mail_about_good_news_leads_to_no_failures(archive: AnArchive) -> None
     assert (many.title, many.url) == ("papers: 6 have completed", "https://queue.example.org/papers")
     assert many.commands[0] == "arkqueue runs papers"
     settings = Mail(server="localhost:25", tls="none", sender="queue@example.org", recipients=("*",))
-    assert "\n\nTo see more:\n  arkqueue show papers@2\n" in mail_of(settings, one, ANN).get_content()
+    assert "\n\nTo see more:\n  arkqueue show papers@2\n" in mail_of(settings, one, ANN, "").get_content()
+
+
+def test_no_receiver_takes_a_notification_for_one_of_another_database(archive: AnArchive) -> None:
+    """A restored database counts its deliveries on from an earlier number, and each installation from 1."""
+    set_receivers(archive, **{ANN: ALL})
+    settings = Mail(server="localhost:25", tls="none", sender="queue@example.org", recipients=("*",))
+    deliveries, mails = list[Delivery](), list[EmailMessage]()
+    for number in (2, 3):
+        archive.sql("delete from delivery")
+        archive.sql("alter table delivery alter column id restart")
+        failed_runs(archive, number)
+        deliveries += choose(archive)
+        message = write(archive.session, Configuration(home=Path("home")), deliveries[-1])
+        assert message is not None
+        mails += [mail_of(settings, message, ANN, f"https://{name}.example.org") for name in ("one", "two")]
+    assert deliveries[0].id == deliveries[1].id
+    assert mails[0]["message-id"] == mails[1]["message-id"] != mails[2]["message-id"]
+    assert len({mail["references"] for mail in mails}) == 4
 
 
 def test_what_a_mail_told_of_was_sent_with_it_or_waits_for_itself_again(archive: AnArchive) -> None:

@@ -118,7 +118,12 @@ def test_each_request_has_its_own_time(server: ApiServer, monkeypatch: pytest.Mo
 def test_a_request_for_another_protocol_is_answered_as_a_plain_one(
     server: ApiServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    asked = {"connection": "upgrade", "upgrade": "websocket", "sec-websocket-version": "13", "sec-websocket-key": "eA=="}
+    asked = {
+        "connection": "upgrade",
+        "upgrade": "websocket",
+        "sec-websocket-version": "13",
+        "sec-websocket-key": "eA==",
+    }
     for path in ("/healthz", "/-/live"):
         assert httpx.get(server.url + path, headers=asked, **PLAIN).status_code < 400
     assert caplog.messages == []
