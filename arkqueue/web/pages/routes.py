@@ -60,12 +60,12 @@ from arkqueue.web.pages.answer import (
 from arkqueue.web.pages.forms import MOST_FIELDS, Form
 from arkqueue.web.pages.static_files import static_files
 from arkqueue.web.pages.visitor import (
-    COOKIE,
     SignInNeeded,
     Visitor,
     anybody_of,
     browser_of,
     check_form,
+    cookie_of,
     is_of_another_site,
     keep,
     visitor_of,
@@ -299,12 +299,12 @@ def _sign_out_with(request: Request, body: bytes) -> Response:
         pass
     except ArkqueueError as error:
         return refused_page(request, None, error)
-    session, secret = request.app.state.session, request.cookies.get(COOKIE, "")
+    session, secret = request.app.state.session, request.cookies.get(cookie_of(request), "")
     is_person = bool(secret) and sign_ins.person_of(session, secret) is not None
     sign_ins.sign_out(session, secret)
     response = RedirectResponse(f"{SIGN_IN}?out=1" if is_person else SIGN_IN, 303, HEADERS)
     if secret:  # a browser sends no cookie with a form of another site, which must not sign it out
-        response.delete_cookie(COOKIE)
+        response.delete_cookie(cookie_of(request))
     return response
 
 

@@ -18,7 +18,7 @@ from arkqueue.queue import sign_ins
 from arkqueue.queue.sign_ins import SignIn
 from arkqueue.web.pages.answer import Shown
 from arkqueue.web.pages.forms import Form
-from arkqueue.web.pages.visitor import COOKIE, Visitor
+from arkqueue.web.pages.visitor import Visitor, cookie_of
 
 _BROWSERS: Final = (("Edg", "Edge"), ("OPR/", "Opera"), ("Firefox/", "Firefox"), ("Chrome/", "Chrome"), ("Safari/", "Safari"))  # fmt: skip
 _SYSTEMS: Final = (("Android", "Android"), ("iPhone", "an iPhone"), ("iPad", "an iPad"), ("Windows", "Windows"), ("Mac OS X", "macOS"), ("CrOS", "ChromeOS"), ("Linux", "Linux"))  # fmt: skip
@@ -72,7 +72,7 @@ def words_of(browser: str) -> str:
 
 def _seen(visitor: Visitor, request: Request) -> list[SignIn]:
     token = visitor.caller.token
-    secret = request.cookies.get(COOKIE, "")
+    secret = request.cookies.get(cookie_of(request), "")
     every = visitor.may_administer and visitor.sees_all
     return sign_ins.sign_ins(visitor.caller.session, secret, token.id if token.id > 0 else None, every=every)
 

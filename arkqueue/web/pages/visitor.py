@@ -31,6 +31,7 @@ from arkqueue.web.problems import Refused
 from arkqueue.web.rights import at, rights_of, widest
 
 COOKIE: Final = "arkqueue"
+"""The name of the cookie of a sign-in; a port follows (`cookie_of`)."""
 NONCE: Final = 16
 """The number of characters at the beginning of a form's secret that identify the form."""
 ANYBODY: Final = 0
@@ -88,6 +89,14 @@ class Visitor:
         return self if token is self.caller.token else replace(self, caller=replace(self.caller, token=token))
 
 
+def cookie_of(request: Request) -> str:
+    """The name of the cookie of a sign-in at this server. Browsers send a cookie to all ports of a host.
+    The port in the name lets a browser be signed in at several servers of one host.
+    """
+    _, colon, port = request.headers.get("host", "").rpartition(":")
+    return f"{COOKIE}-{port}" if colon and port.isdecimal() else COOKIE
+
+
 def visitor_of(request: Request) -> Visitor:
     """The visitor of a request. Raises `SignInNeeded`, or an error that becomes an error page."""
     check_host(request)
@@ -97,7 +106,7 @@ def visitor_of(request: Request) -> Visitor:
         if (token := tokens.check(session, secret.strip())) is None:
             raise Refused(401, "the request", "carries a token that is unknown or revoked", "Ask for another one.")
         return _visitor(request, token, "")
-    secret = request.cookies.get(COOKIE, "")
+    secret = request.cookies.get(cookie_of(request), "")
     signed_in = sign_ins.check(session, secret) if secret else None
     if signed_in is not None:
         return _visitor(request, signed_in, _key_of(secret))
@@ -186,10 +195,10 @@ def keep(request: Request, response: Response, secret: str, seconds: float = BRO
     scripts, and sent with links from other sites but not with their forms. The session that the
     browser had before ends, because no browser has its secret any more.
     """
-    if before := request.cookies.get(COOKIE):
+    if before := request.cookies.get(cookie_of(request)):
         sign_ins.sign_out(request.app.state.session, before)
     response.set_cookie(
-        COOKIE,
+        cookie_of(request),
         secret,
         max_age=int(seconds),
         path="/",

@@ -15,6 +15,7 @@ from arkqueue.db.session import Session
 from arkqueue.queue import sign_ins, tokens
 from arkqueue.queue.tokens import Scope, Token
 from arkqueue.web import ApiServer
+from arkqueue.web.pages.visitor import COOKIE
 from tests.browsers import a_browser
 from tests.system.web.conftest import PLAIN, server
 
@@ -68,6 +69,12 @@ def visitor(server: ApiServer, session: Session) -> Iterator[Visitors]:
     yield make
     for browser in made:
         browser.close()
+
+
+def secret_of(browser: httpx.Client) -> tuple[str, str]:
+    """The name and the value of the cookie with which a browser is signed in."""
+    (found,) = [(name, value) for name, value in browser.cookies.items() if name.startswith(f"{COOKIE}-")]
+    return found
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from arkqueue.queue.tokens import Scope
 from arkqueue.web import ApiServer, connections, create_app, live, run_api
 from tests.builders import HOST, PROCESS, AnArchive, a_gateway, an_archive
 from tests.db.test_notifications import choose, judge, set_receivers
-from tests.system.pages.conftest import Visitors
+from tests.system.pages.conftest import Visitors, secret_of
 from tests.system.waking import waking_session
 from tests.system.web.conftest import PLAIN
 from tests.waiting import eventually
@@ -302,14 +302,15 @@ def test_a_page_that_does_not_read_is_dropped_and_holds_up_no_other(
         # Nothing else tells the server's socket how little
         # it may keep for a browser that reads nothing.
         own._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-        cookies = "; ".join(f"{name}={value}" for name, value in visitor(Scope.READ).cookies.items())
+        signed_in = visitor(Scope.READ)
+        host, cookies = signed_in.base_url.netloc.decode(), "=".join(secret_of(signed_in))
         with (
             socket.socket() as silent,
-            httpx.Client(base_url=own.url, headers={"cookie": cookies}, **PLAIN) as reader,
+            httpx.Client(base_url=own.url, headers={"host": host, "cookie": cookies}, **PLAIN) as reader,
         ):
             silent.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
             silent.connect((own.host, own.port))
-            silent.sendall(f"GET /-/live HTTP/1.1\r\nhost: localhost\r\ncookie: {cookies}\r\n\r\n".encode())
+            silent.sendall(f"GET /-/live HTTP/1.1\r\nhost: {host}\r\ncookie: {cookies}\r\n\r\n".encode())
             with opened(reader, "/-/live") as events:
                 eventually(lambda: app.state.live.pages == 2)
 

@@ -34,7 +34,7 @@ from tests.builders import an_archive
 from tests.db.test_notifications import set_receivers
 from tests.openid_provider import CLIENT, SECRET, OpenIdProvider, a_provider
 from tests.ports import a_port
-from tests.system.pages.conftest import Visitors, a_token, form_of, press
+from tests.system.pages.conftest import Visitors, a_token, form_of, press, secret_of
 from tests.system.web.conftest import PLAIN
 
 GRANTS = (
@@ -116,7 +116,7 @@ def test_a_person_signs_in_and_sees_what_their_groups_may(visitor: Visitors, ses
     assert 'href="/-/openid?next=%2Fpapers"' in browser.get("/-/sign-in?next=/papers").text
     signed_in = sign_in(browser, "ann", "/papers?state=failed")
     assert (signed_in.status_code, signed_in.headers["location"]) == (303, "/papers?state=failed")
-    cookie = next(text for text in signed_in.headers.get_list("set-cookie") if text.startswith("arkqueue="))
+    cookie = next(text for text in signed_in.headers.get_list("set-cookie") if text.startswith("arkqueue-"))
     assert all(word in cookie for word in ("HttpOnly", "SameSite=lax", "Max-Age=43200"))
     assert "ann (openid)" in browser.get("/papers").text
     # An editor of one archive, a reader of the other.
@@ -445,10 +445,10 @@ def test_signing_out_ends_the_session_here_and_leads_to_the_provider(
 ) -> None:
     browser = visitor()
     sign_in(browser, "ann")
-    secret = browser.cookies["arkqueue"]
+    name, secret = secret_of(browser)
     out = browser.post("/-/sign-out", data={"form": form_of(browser.get("/"))})
     assert "sign out there, too" in browser.get(out.headers["location"]).text
-    browser.cookies.set("arkqueue", secret)
+    browser.cookies.set(name, secret)
     assert browser.get("/").status_code == 303
     assert browser.get("/-/openid/leave").headers["location"].startswith(f"{provider.url}/leave?client_id=arkqueue")
 
@@ -467,9 +467,9 @@ def test_the_page_of_the_sessions_also_leads_to_the_sign_out_at_the_provider(vis
 def test_signing_in_again_ends_the_session_before(visitor: Visitors) -> None:
     browser = visitor()
     sign_in(browser, "ann")
-    before = browser.cookies["arkqueue"]
+    name, before = secret_of(browser)
     sign_in(browser, "cleo")
-    browser.cookies.set("arkqueue", before)
+    browser.cookies.set(name, before)
     assert browser.get("/").status_code == 303
 
 

@@ -178,7 +178,8 @@ def test_who_has_signed_in_for_other_archives_reads_what_everybody_reads(
     vault.commit({"buried": ""})
     archive.write("pdf@2", b"a line\n")
     archive.fail("pdf@2")
-    anybody.cookies = visitor(Scope.OPERATE, "vault").cookies
+    signed_in = visitor(Scope.OPERATE, "vault")
+    anybody.cookies, anybody.headers["host"] = signed_in.cookies, signed_in.base_url.netloc.decode()
     (attempt,) = archive.sql("select attempt_id as id from task where id = %s", archive.task("pdf@2"))
     for page in ("/papers", "/papers@2", "/papers@2/pdf", f"/-/log/{attempt['id']}/lines?line=1", "/papers?format=svg"):
         answer = anybody.get(page)

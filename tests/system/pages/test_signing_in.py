@@ -15,7 +15,7 @@ from arkqueue.queue import sign_ins, tokens
 from arkqueue.queue.tokens import Scope
 from arkqueue.web import ApiServer, create_app, run_api
 from tests.builders import an_archive
-from tests.system.pages.conftest import Visitors, a_token, form_of, press, said
+from tests.system.pages.conftest import Visitors, a_token, form_of, press, said, secret_of
 from tests.system.web.conftest import PLAIN
 
 
@@ -51,10 +51,28 @@ def test_a_sign_in_ends_the_one_that_the_browser_had(visitor: Visitors, session:
         lambda: browser.get("/-/sign-in", params={"code": sign_ins.code(session, token)}),
         lambda: browser.post("/-/sign-in", data={"token": secret}),
     ):
-        before = browser.cookies["arkqueue"]
+        _, before = secret_of(browser)
         assert sign_in().status_code == 303
         assert sign_ins.check(session, before) is None
     assert browser.get("/").status_code == 200
+
+
+def test_a_browser_is_signed_in_at_two_servers_of_a_host(
+    visitor: Visitors, session: Session, configuration: Configuration
+) -> None:
+    _, secret = a_token(session, Scope.READ)
+    browser = visitor(Scope.READ)
+    first, other = str(browser.base_url), run_api(create_app(session, configuration), "127.0.0.1", 0)
+    try:
+        assert browser.get(f"{other.url}/").status_code == 303, "a sign-in is for one server"
+        assert browser.post(f"{other.url}/-/sign-in", data={"token": secret}).status_code == 303
+        for url in (first, other.url):
+            assert browser.get(url).status_code == 200
+        form = form_of(browser.get(f"{other.url}/"))
+        assert browser.post(f"{other.url}/-/sign-out", data={"form": form}).status_code == 303
+        assert [browser.get(url).status_code for url in (first, other.url)] == [200, 303]
+    finally:
+        other.close()
 
 
 def test_a_refused_sign_in_keeps_the_page_that_was_asked_for(visitor: Visitors, session: Session) -> None:
@@ -220,8 +238,9 @@ def test_a_form_of_another_site_does_nothing(visitor: Visitors, session: Session
     assert archive.state("a@2") == "canceled"
 
 
-def test_a_browser_that_was_led_here_under_a_foreign_name_is_refused(visitor: Visitors) -> None:
-    browser = visitor(Scope.READ)
+def test_a_browser_that_was_led_here_under_a_foreign_name_is_refused(visitor: Visitors, session: Session) -> None:
+    browser = visitor()
+    _, secret = a_token(session, Scope.READ)
     for host, status in (
         ("evil.example", 421),
         ("127.0.0.1:8080.evil.example", 421),
@@ -231,7 +250,8 @@ def test_a_browser_that_was_led_here_under_a_foreign_name_is_refused(visitor: Vi
         ("localhost:8417", 200),
         ("[::1]:8417", 200),
     ):
-        assert browser.get("/", headers={"host": host}).status_code == status, host
+        asked = {"host": host, "authorization": f"Bearer {secret}"}
+        assert browser.get("/", headers=asked).status_code == status, host
     long = browser.get("/-/openid", headers={"host": "\x7fx" * 1000}).text
     assert "\x7f" not in long
     assert long.count("\\x7f") < 300, "the whole name is repeated"

@@ -24,7 +24,7 @@ from arkqueue.web import create_app, run_api
 from arkqueue.web.pages import submitting
 from arkqueue.workflow import parse
 from tests.builders import AnArchive, an_archive, faulty
-from tests.system.pages.conftest import Visitors, first, form_of
+from tests.system.pages.conftest import Visitors, a_token, first, form_of
 from tests.system.pages.conftest import said as words
 from tests.system.web.conftest import PLAIN
 from tests.system.web.test_submissions import archive
@@ -239,7 +239,6 @@ def test_files_of_a_form_are_kept_beside_attachments_and_not_in_the_temporary_fo
 
 
 def test_a_large_form_is_refused_where_the_disk_has_no_room_for_it(
-    visitor: Visitors,
     session: Session,
     archive: AnArchive,
     configuration: Configuration,
@@ -247,7 +246,9 @@ def test_a_large_form_is_refused_where_the_disk_has_no_room_for_it(
 ) -> None:
     server = run_api(create_app(session, configuration.model_copy(update={"min_free": 1 << 60})), "127.0.0.1", 0)
     try:
-        with httpx.Client(base_url=server.url, cookies=visitor(Scope.OPERATE).cookies, **PLAIN) as browser:
+        at, signed_in = "/-/sign-in", {"token": a_token(session, Scope.OPERATE)[1]}
+        with httpx.Client(base_url=server.url, **PLAIN) as browser:
+            assert browser.post(at, data=signed_in).status_code == 303
             refused = attach(browser, ("scan.tif", b"x" * (2 << 20)))
             assert refused.status_code == 507
             assert "do not fit on the disk" in refused.text
