@@ -142,6 +142,8 @@ def test_a_window_of_half_a_screen_shows_what_happens_and_all_of_a_log(opened: O
             assert shown, (address, width)
             assert all(card["left"] <= box["left"] < box["right"] <= card["right"] for box in shown), (address, width)
             assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.set_viewport_size({"width": 360, "height": 800})
+    assert boxes(page, ".flow .about + td")[0]["width"] < 100, "the receiver follows the state"
 
 
 @pytest.mark.full
