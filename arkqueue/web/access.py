@@ -60,6 +60,12 @@ class Caller:
         """This caller as the approver of guarded tasks (design 5.22); None: the token lacks the scope."""
         return Approver(tuple(self.token.authors)) if self.token.scope.allows(Scope.APPROVE) else None
 
+    @property
+    def _unseen(self) -> str:
+        """The fault of a thing that does not exist, or that this caller may not see."""
+        is_person = self.token.id == A_PERSON
+        return f"does not exist, or {'you may not see it' if is_person else 'this token is not for it'}"
+
     @contextmanager
     def acting(
         self, dry_run: bool, *, archive: int | None = None, run: int | None = None, task: int | None = None
@@ -86,7 +92,7 @@ class Caller:
             except NotFound:
                 if self.token.archives is None:
                     raise
-        raise NotFound(f"archive {name}", "does not exist, or this token is not for it")
+        raise NotFound(f"archive {name}", self._unseen)
 
     def archives(self) -> list[ArchiveId] | None:
         """The archives to which lists are limited; None: all."""
@@ -121,7 +127,7 @@ class Caller:
         """
         found = self.session.rows(block, id=id) if id < 2**63 else []
         if not found or not self.token.covers(found[0].name):
-            raise NotFound(thing, "does not exist, or this token is not for it")
+            raise NotFound(thing, self._unseen)
         if also_deleted or self.token.scope.allows(Scope.ADMIN):
             return
         if found[0].deleted_at is not None or found[0].is_item_deleted:

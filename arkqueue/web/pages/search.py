@@ -32,6 +32,7 @@ from arkqueue.web.pages.answer import HEADERS, Shown, asked, asked_id, local
 from arkqueue.web.pages.nearby import is_there, nearby
 from arkqueue.web.pages.task_rows import reason_of
 from arkqueue.web.pages.visitor import Visitor
+from arkqueue.web.rights import A_PERSON
 
 MOST: Final = 20
 """The most results of one kind."""
@@ -115,7 +116,7 @@ def mine(visitor: Visitor, request: Request) -> Shown:
     newest = [runs[id] for id in sorted(runs, reverse=True)[:MOST]]
     is_cut = len(runs) > MOST or any(earlier is not None for _, earlier in found)
     names = {"author": author, "authors": authors, "hits": _hits(caller, newest), "_is_cut": is_cut}
-    return Shown("mine.html", names)
+    return Shown("mine.html", names | {"_is_person": caller.token.id == A_PERSON})
 
 
 def _hits(caller: Caller, runs: Sequence[RunView]) -> list[Hit]:

@@ -129,6 +129,7 @@ def test_a_person_signs_in_and_sees_what_their_groups_may(visitor: Visitors, ses
     assert "[[openid.grants]]" in refused.text
     assert "token create" not in refused.text, "no token gives a person anything"
     assert 'name="verb" value="pause"' not in browser.get("/books").text
+    assert "An administrator names your authors in <code>[[openid.persons]]" in browser.get("/-/mine").text
     assert "ann (openid) · operate" in browser.get("/-/trigger?of=papers").text
     assert "ann (openid) · read" in browser.get("/-/trigger?of=books").text
     assert (
@@ -194,6 +195,7 @@ def test_a_grant_for_an_archive_that_does_not_exist_names_no_other(
         refused = browser.get(page)
         assert refused.status_code == 404
         assert "papers-of-others" not in refused.text
+    assert "does not exist, or you may not see it" in browser.get("/papers").text, "a person has no token"
 
 
 def test_a_sign_in_asks_with_pkce_state_and_nonce_that_no_other_sign_in_has(visitor: Visitors) -> None:
