@@ -22,7 +22,7 @@ from arkqueue.errors import ArkqueueError
 from arkqueue.model import RunId
 from arkqueue.names import COMMIT_RUN, branch_name, page_path, parse_name, task_in_run
 from arkqueue.states import RunState
-from arkqueue.views.attention import faulty_at_heads, last_lines, unhandled_in
+from arkqueue.views.attention import faulty_at_heads, last_lines, notes_of, unhandled_in
 from arkqueue.views.find import find_revision, find_run, own_names
 from arkqueue.views.runs import RunView
 from arkqueue.views.search import MOST_LOOKED_AT, Found, runs_with_words, search
@@ -30,7 +30,7 @@ from arkqueue.views.tasks import TaskView, cells_of
 from arkqueue.web.access import Caller
 from arkqueue.web.pages.answer import HEADERS, Shown, asked, asked_id, local
 from arkqueue.web.pages.nearby import is_there, nearby
-from arkqueue.web.pages.task_rows import reason_of
+from arkqueue.web.pages.task_rows import noted, reason_of
 from arkqueue.web.pages.visitor import Visitor
 from arkqueue.web.rights import A_PERSON
 
@@ -65,7 +65,8 @@ _COPIED: Final = re.compile(r"^commit\s+(?=[0-9a-f]{7,64}$)", re.I)
 @dataclass(frozen=True, slots=True)
 class Hit:
     """A run, and its first failed tasks. ``lines``: for each of them, the last line of its output, or
-    its reason. ``more``: the number of its other failures. ``unhandled``: the names of its tasks with
+    its reason. ``notes``: for each of them, the note on it, or an empty text. ``more``: the number of its
+    other failures. ``unhandled``: the names of its tasks with
     failures that nobody has handled. ``is_faulty``: its workflow files have faults, and it is the
     newest commit of its branch.
     """
@@ -73,6 +74,7 @@ class Hit:
     run: RunView
     failed: list[TaskView]
     lines: list[str]
+    notes: list[str]
     more: int
     unhandled: list[str]
     is_faulty: bool
@@ -127,6 +129,7 @@ def _hits(caller: Caller, runs: Sequence[RunView]) -> list[Hit]:
     bad = {id: [cell for cell in cells if cell.bad] for id, cells in failed.runs.items()}
     shown = {id: [cell.task for cell in cells[:MOST_FAILED]] for id, cells in bad.items()}
     lines = last_lines(caller.session, [*chain.from_iterable(shown.values())])
+    notes = notes_of(caller.session, [task.id for task in chain.from_iterable(shown.values())])
     names: dict[int, list[str]] = defaultdict(list)
     for id, name in sorted(unhandled):
         names[id].append(name)
@@ -137,6 +140,7 @@ def _hits(caller: Caller, runs: Sequence[RunView]) -> list[Hit]:
             run,
             of := shown.get(run.id, []),
             [lines.get(task.id, task.why) for task in of],
+            [noted(note) if (note := notes.get(task.id)) else "" for task in of],
             sum(cell.bad for cell in bad.get(run.id, [])) - len(of),
             names[run.id],
             run.id in at_heads,

@@ -48,8 +48,13 @@ def rows_of(
         drawn = _bar(task, expected.get(task.full_name)) if expected else ""
         reason = reason_of(task, f" {run}/") + (f": {line}" if (line := lines.get(task.id)) else "")
         if note := notes.get(task.id):
-            reason += f" · noted by {note.by}: {one_line(note.text, LONGEST_NOTE)}" if note.by else " · noted"
+            reason += f" · {noted(note)}"
         yield task, Markup(_row(task, words, reason, drawn, is_unhandled=task.id in unhandled) + end)
+
+
+def noted(note: NoteView) -> str:
+    """A note on a failure, as the end of a reason. Visitors who have not signed in do not see its text."""
+    return f"noted by {note.by}: {one_line(note.text, LONGEST_NOTE)}" if note.by else "noted"
 
 
 def _row(task: TaskView, words: str, reason: str, drawn: str, *, is_unhandled: bool) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from arkqueue.db.session import Session
 from arkqueue.model import RunId
-from arkqueue.queue import deletion, sign_ins, tokens
+from arkqueue.queue import control, deletion, sign_ins, tokens
 from arkqueue.queue.tokens import Scope
 from arkqueue.views import search as views
 from arkqueue.web import ApiServer
@@ -232,6 +232,18 @@ def test_who_has_just_committed_sees_their_revisions_and_what_failed(
     ]
     assert "You may see no revision" in asked.get("/-/mine", params={"author": "nobody at all"}).text
     assert visitor().get("/-/mine").status_code == 303
+
+
+def test_a_note_on_a_failure_is_shown_where_the_failure_is_found(reader: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"a": "", "b": ""}, author="Dee <dee@example.org>")
+    archive.fail("a@4", "b@4")
+    run, task = RunId(archive.run_id(4)), archive.task("a@4")
+    control.note(archive.session, "known: <disk> of node 3", "ann", run=run, task=task)
+    text = said(reader.get("/-/mine?author=dee"))
+    assert "a exit code 1 · noted by ann: known: &lt;disk&gt; of node 3 b exit code 1" in text
+    page = reader.get("/-/search?author=dee")
+    assert "· a (noted) · b" in said(page)
+    assert 'title="noted by ann: known: &lt;disk&gt; of node 3">(noted)<' in page.text
 
 
 def test_each_failure_of_a_revision_has_its_line_and_others_are_counted(
