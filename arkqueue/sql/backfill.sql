@@ -137,6 +137,12 @@ select * from (
     group by f.id, a.name, f.number) of
 where failed + unsent + unstarted > 0 order by id desc limit %(most)s;
 
+-- name: runs_of_backfill
+-- The runs of a backfill after one of them (null: from the first one on), in the order of their
+-- revisions.
+select r.id from run r where r.backfill_id = %(backfill)s and r.deleted_at is null and (%(after)s::bigint is null or r.id > %(after)s)
+order by r.id limit %(most)s;
+
 -- name: telling_runs_of_backfill
 -- The runs of a backfill with failures that nobody has waived, or noted since, or that could not
 -- start, then the runs with a task that runs or can run, each the oldest first. If no task runs or

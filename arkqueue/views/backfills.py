@@ -109,6 +109,15 @@ def backfill(session: Session, id: int) -> BackfillDetail:
     return view_of(_view(session, id), BackfillDetail, failed=failed, open=open)
 
 
+def runs_of_backfill(session: Session, id: int, after: int | None, most: int) -> tuple[list[RunView], int | None]:
+    """Some runs of a backfill, in the order of their revisions: those after the run with the id
+    ``after`` (None: from the first one on). And the id of the last of them, if there are more.
+    """
+    ids = [row.id for row in session.rows("runs_of_backfill", backfill=id, after=after, most=most + 1)]
+    shown = sorted(views_of_runs(session, ids[:most]), key=lambda run: run.id)
+    return shown, ids[most - 1] if len(ids) > most else None
+
+
 def _view(session: Session, id: int) -> BackfillView:
     (row,) = session.rows("backfill", backfill=id)
     (counted,) = session.rows("show_backfill", backfill=id)

@@ -181,7 +181,7 @@ def _thing(visitor: Visitor, request: Request) -> Shown | Response:
         except Invalid as error:
             raise NotFound(unquote(address), "there is no such page", NAMES) from error
     if found := as_backfill(unquote(address)):
-        return backfill.backfill(visitor, *found)
+        return backfill.backfill(visitor, request, *found)
     name = parse_name(address)
     visitor.caller.archive(name.archive)
     try:

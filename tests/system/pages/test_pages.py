@@ -27,6 +27,7 @@ from arkqueue.queue.tokens import Scope
 from arkqueue.repository import locate, open_archive
 from arkqueue.text import visible
 from arkqueue.views.runs import RunDetail
+from arkqueue.web.pages import backfill as backfill_page
 from arkqueue.web.pages import run as run_pages
 from tests.builders import HOST, PROCESS, AnArchive, a_gateway, a_list, an_archive, an_entry, faulty
 from tests.repositories import a_git_repository
@@ -721,6 +722,28 @@ def test_a_backfill_has_a_page_and_its_runs_hide_no_commit(
     assert archive.state("thumbs@2.2") == "canceled"
     assert session.rows("backfill", backfill=fill)[0].next is None
     assert "papers@fill:9 does not exist" in said(operator.get("/papers@fill:9"), 404)
+
+
+def test_a_backfill_lists_its_runs_also_after_its_end(
+    operator: httpx.Client, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backfill_page, "MOST", 2)
+    archive = an_archive(session)
+    for _ in range(4):
+        archive.commit({})
+    archive.commit({"thumbs": ""})
+    backfill.begin(session, ArchiveId(archive.id), BranchId(archive.branches[""].id), 1, None, names=["thumbs"])
+    archive.run(*(f"thumbs@{number}.2" for number in (1, 2, 3, 4)))
+    archive.end("thumbs@5.2", 65)
+    page = operator.get("/papers@fill:1")
+    assert "4 of 5 tasks completed , 1 rejected ." in said(page)
+    pages = [page.text]
+    while further := re.search(r'href="(/papers@fill:1\?after=\d+)">Later runs<', pages[-1]):
+        pages.append(operator.get(further[1]).text)
+    runs = [re.findall(r'href="/papers@(\d)\.2"', text.partition("<h2>All runs</h2>")[2]) for text in pages]
+    assert runs == [["1", "2"], ["3", "4"], ["5"]]
+    assert 'href="/papers@fill:1">First runs<' in pages[1]
+    assert [">Failed</h2>" in text for text in pages] == [True, False, False]
 
 
 def test_the_tasks_of_a_backfill_with_a_list_are_counted_by_item(operator: httpx.Client, session: Session) -> None:
