@@ -3,6 +3,12 @@ libgit2.
 
 A scan finds something new only if HEAD or a branch has changed. Git keeps these in `HEAD`, in
 `packed-refs` and in the files below `refs/heads`; `config` says what kind of repository it is.
+
+`refs/heads` may hold thousands of files. So their states are left out, and the fingerprint has the
+content of each file, and the state of each folder. git replaces files, which changes their folders.
+A program that writes to a file in place changes its content. Contents show a change also if a file
+changes twice within the precision of its times.
+
 Other things that a scan would find, such as a lost object, are found by the next whole scan. If git
 keeps refs in tables (`reftable/`), `refs/heads` is not a folder, and there is no fingerprint. A scan
 cannot read such a repository either: libgit2 refuses it.
@@ -12,8 +18,10 @@ from __future__ import annotations
 
 import os
 
-from arkqueue.repository.files import ABSENT, State, digest, state
+from arkqueue.repository.files import ABSENT, content, digest, state
 
+_Folder = tuple[str, int, int, int, int, list[tuple[str, bytes | None]]]
+"""A folder of refs: its path, identity and times, and the name and content of each file."""
 _LENGTH = 4096
 """The most bytes of `HEAD` and of a ref, which are read whole."""
 
@@ -39,20 +47,28 @@ def _fingerprint(path: str) -> bytes | None:
     return digest((head, state(folder + "/config", 0), state(folder + "/packed-refs", 0), refs))
 
 
-def _refs(folder: str) -> list[tuple[str, State]] | None:
-    """The files below `refs/heads`; None if one of them is a symbolic ref to something elsewhere."""
-    found: list[tuple[str, State]] = []
+def _refs(folder: str) -> list[_Folder] | None:
+    """The folders from `refs/heads` on; None if a file there is a symbolic ref to something elsewhere."""
+    found: list[_Folder] = []
     left = [folder + "/refs/heads"]
     while left:
-        with os.scandir(left.pop()) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    left.append(entry.path)
-                    continue
-                ref = state(entry.path, _LENGTH)
-                if ref and isinstance(ref[-1], bytes) and ref[-1].startswith(b"ref:") and not _is_branch(ref[-1]):
-                    return None
-                found.append((entry.path, ref))
+        path = left.pop()
+        opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            status, refs = os.fstat(opened), []
+            with os.scandir(opened) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        left.append(f"{path}/{entry.name}")
+                        continue
+                    ref = content(entry.name, opened, _LENGTH)
+                    if ref is not None and ref.startswith(b"ref:") and not _is_branch(ref):
+                        return None
+                    refs.append((entry.name, ref))
+        finally:
+            os.close(opened)
+        refs.sort()
+        found.append((path, status.st_dev, status.st_ino, status.st_mtime_ns, status.st_ctime_ns, refs))
     found.sort()
     return found
 
