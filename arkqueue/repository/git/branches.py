@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import pygit2
 from pygit2.enums import ObjectType, ReferenceFilter
+
+from arkqueue.repository import Known
+from arkqueue.repository.git.commits import has_object
 
 HEADS = "refs/heads/"
 LONGEST_REF = 1024
@@ -25,14 +28,19 @@ def branch_head(repository: pygit2.Repository, name: str) -> pygit2.Oid | None:
 
 
 def list_branches(
-    repository: pygit2.Repository, wanted: Callable[[str], object] | None = None
-) -> Iterator[tuple[str, pygit2.Oid]]:
+    repository: pygit2.Repository,
+    wanted: Callable[[str], object] | None = None,
+    known: Mapping[str, Known] | None = None,
+) -> Iterator[tuple[str, str]]:
     """Every branch that names a commit, by its short name. Names that are not UTF-8, or longer than
     libgit2 accepts, cannot be tracked.
 
     If the commit of a ``wanted`` branch cannot be read, that is an error: the branch would be taken
-    for deleted. Other such branches are left out.
+    for deleted. Other such branches are left out. ``known``: the last revision of each branch's
+    ledger. If this commit is the head of its branch, only its existence is checked, in a fraction
+    of the time.
     """
+    known = known or {}
     for reference in _listed(repository):
         try:
             name = reference.raw_name.decode().removeprefix(HEADS)
@@ -40,9 +48,13 @@ def list_branches(
             continue
         if (wanted is not None and not wanted(name)) or not _is_valid(name):
             continue
+        last = known.get(name)
+        if last is not None and last.id == str(reference.raw_target) and has_object(repository, last.id):
+            yield name, last.id
+            continue
         id = _head(repository, name, reference, is_wanted=wanted is not None)
         if id is not None:
-            yield name, id
+            yield name, str(id)
 
 
 def _is_valid(name: str) -> bool:

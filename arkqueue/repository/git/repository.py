@@ -130,7 +130,7 @@ class GitArchive(JudgesFiles):
         self,
         branches: Sequence[str] = (),
         main: str | None = None,
-        known: Mapping[str, Known] | None = None,  # noqa: ARG002  reading in place needs no such hint
+        known: Mapping[str, Known] | None = None,
     ) -> dict[str, str]:
         self._refresh()
         main = None if branches else self.main_branch(main)
@@ -141,7 +141,7 @@ class GitArchive(JudgesFiles):
             # Matching each of a thousand names with the glob that matches all would take a third of
             # a scan.
             is_tracked = _any_name if tuple(branches) == ("**",) else partial(matches, tuple(branches))
-            return {name: str(id) for name, id in list_branches(repository, is_tracked)}
+            return dict(list_branches(repository, is_tracked, known))
 
     def baseline(self, branch: str, at: str | None = None, *, digests: bool = True) -> Revision | None:  # noqa: ARG002  its id is one
         self._refresh()
@@ -474,7 +474,7 @@ class GitArchive(JudgesFiles):
 
     def _refs(self) -> dict[str, str]:
         with self._reading() as repository:
-            return {HEADS + name: str(id) for name, id in list_branches(repository)}
+            return {HEADS + name: id for name, id in list_branches(repository)}
 
     def _commit(self, repository: pygit2.Repository, id: str) -> Commit:
         """A commit by its full id. A mirror that lacks it asks its remote first."""

@@ -64,7 +64,7 @@ LONGEST_ITEMS = 96 * 2**20
 six.
 """
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
-_NO_DATE = datetime.fromtimestamp(0, UTC).isoformat()
+_NO_DATE = datetime.fromtimestamp(0, UTC)
 """Stands for the date of a commit that is compared by its id alone."""
 LONGEST_FAULT = 2**16
 """The most characters of an error's text."""
@@ -299,7 +299,9 @@ def is_commit(known: Sequence[Any]) -> bool:
 
 def take_known(value: Sequence[Any]) -> LastKnown:
     """For the reader, which trusts the server."""
-    id, number, author, date = (*value, "", _NO_DATE) if is_commit(value) else value
+    if is_commit(value):
+        return LastKnown(value[0], value[1], "", _NO_DATE)
+    id, number, author, date = value
     return LastKnown(id, number, author, datetime.fromisoformat(date))
 
 

@@ -268,7 +268,9 @@ def _heads(archive: Archive, given: Given) -> dict[str, Any]:
     """The heads, and what a scan needs next, because each further call would cost another exchange:
     the main branch, the known revisions that exist, and the advance of a branch that has moved.
     """
-    heads, known = archive.heads(tuple(given["branches"]), given["main"]), given["known"]
+    known = given["known"]
+    last_of_all = {name: take_known(one) for name, one in known.items()}
+    heads = archive.heads(tuple(given["branches"]), given["main"], last_of_all)
     gone = [name for name in known if name not in heads] if known else None
     # A commit of Git that is the head of a branch exists, and needs no further proof. The revision
     # of Subversion may be another one.
@@ -279,7 +281,7 @@ def _heads(archive: Archive, given: Given) -> dict[str, Any]:
     }  # fmt: skip
     with suppress(Exception):  # a later call meets the same error and reports it
         found["main"] = archive.main_branch(given["main"])
-        last = {name: take_known(known[name]) for name in others if name in known}
+        last = {name: last_of_all[name] for name in others if name in known}
         archive.check_known(*last.values())
         found["are_checked"] = True
         moved = [name for name, one in last.items() if heads[name] != one.id]

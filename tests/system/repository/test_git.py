@@ -192,6 +192,19 @@ def test_a_ref_with_a_name_that_no_branch_can_have_is_none(repository: GitReposi
     assert archive.heads(["rewound~1", "x..y"]) == {}
 
 
+def test_a_head_that_the_ledger_has_is_not_read_but_must_exist(repository: GitRepository) -> None:
+    head = repository.commit()
+    archive, last = an_archive(repository), {"main": known(head, 1)}
+    commit = repository.path / "objects" / head[:2] / head[2:]
+    commit.unlink()
+    commit.touch()
+    assert archive.heads(["*"], known=last) == {"main": head}
+    commit.unlink()
+    for unread in (last, None):
+        with pytest.raises(ArchiveUnreachable, match="the head of main"):
+            archive.heads(["*"], known=unread)
+
+
 @pytest.mark.parametrize("is_packed", [True, False])
 def test_work_for_branches_is_linear_in_their_number(repository: GitRepository, is_packed: bool) -> None:
     repository.commit({"x": "0"})
