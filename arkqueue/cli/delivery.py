@@ -80,7 +80,7 @@ def _row(one: Any) -> tuple[str, ...]:
         str(one["id"]),
         ago(one["made_at"]),
         f"{visible(one['name'])} {one['occasion']}",
-        one_line(one["receiver"], 60),
+        one_line(" ".join(dict.fromkeys((one["receiver"], one["address"]))), 60).strip(),
         click.style(state, fg=colour),
         str(one["tries"]),
         one_line(one["fault"], 200),

@@ -225,8 +225,9 @@ with gone as (delete from delivery where run_id = any(%(runs)s)) delete from tol
 -- waits may have to wait for another one, by the rules of `choose_deliveries`: `first_id` is to be
 -- sent first; `is_same_run`: because it is an earlier one of the same run; else because its receiver
 -- has it now (`is_first_sent`), or has not answered it. `box_until`: until then, the mailbox has got
--- enough mails of the archive. `due_at`: the earliest time of the next try.
-select d.id, a.name as archive, d.run_id, d.occasion, d.receiver, d.count, d.made_at, d.state, d.tries, d.carried_by,
+-- enough mails of the archive. `due_at`: the earliest time of the next try. `mailbox`: the receiver,
+-- or the author who is.
+select d.id, a.name as archive, d.run_id, d.occasion, d.receiver, {part mailbox} as mailbox, d.count, d.made_at, d.state, d.tries, d.carried_by,
        case when d.state = 'waiting' then greatest(d.due_at, f.due_at, box.until) end as due_at, d.sending_until > clock_timestamp() as is_being_sent, d.fault, d.ended_at,
        b.name as branch, b.main, r.number, r.run, f.id as first_id, f.is_same_archive, f.is_same_run, f.is_sent as is_first_sent, box.until as box_until
 from delivery d join archive a on a.id = d.archive_id left join run r on r.id = d.run_id left join branch b on b.id = r.branch_id

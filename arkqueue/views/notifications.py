@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from arkqueue.config.receivers import address_of
 from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
-from arkqueue.model import MAIL_WINDOW, MOST_MAILS, ArchiveId, Occasion
+from arkqueue.model import AUTHOR, MAIL_WINDOW, MOST_MAILS, ArchiveId, Occasion
 from arkqueue.names import run_name
 from arkqueue.views.rows import view_of
 
@@ -18,7 +19,8 @@ STATES = ("waiting", "sent", "failed", "dropped")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryView:
-    """A notification to one receiver. ``name``: its run, or its archive. ``tries``: the number of
+    """A notification to one receiver. ``address``: the mail address, or the URL, of the receiver, which
+    may be the author of a commit. ``name``: its run, or its archive. ``tries``: the number of
     tries; ``due_at``: the earliest time of the next one.
 
     ``waits_for``: the reason why it is not tried before another one, in words; empty if it waits
@@ -31,6 +33,7 @@ class DeliveryView:
     name: str
     occasion: Occasion
     receiver: str
+    address: str
     made_at: datetime
     state: str
     tries: int
@@ -89,6 +92,7 @@ def _view(row: Any) -> DeliveryView:
         DeliveryView,
         name=row.archive if row.number is None else run_name(row),
         occasion=Occasion(row.occasion),
+        address=address_of(row.mailbox) if row.receiver == AUTHOR else row.receiver,
         is_being_sent=bool(row.is_being_sent),
         waits_for=_waits_for(row),
     )

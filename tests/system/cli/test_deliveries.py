@@ -9,7 +9,7 @@ import pytest
 from arkqueue.config import Configuration
 from arkqueue.queue import notifications
 from tests.builders import AnArchive
-from tests.db.test_notifications import CI, choose, failed_runs, set_receivers
+from tests.db.test_notifications import CI, choose, failed_runs, judge, set_receivers
 from tests.system.cli.conftest import Cli
 
 
@@ -66,6 +66,11 @@ def test_notifications_are_listed_with_what_was_wrong_and_sent_again(arkqueue: C
     assert arkqueue("delivery", "resend", str(first.id)).lines == [f"{first.id}: sent again"]
     assert [one.id for one in choose(archive)] == [first.id]
     assert arkqueue("delivery", "resend", str(first.id)).code == 1  # it is being sent
+    set_receivers(archive, author=["failed"])
+    archive.commit({"a": ""}, author="Ben <ben@example.org>")
+    archive.fail("a@4")
+    judge(archive.session)
+    assert "papers@4 failed  author ben@example.org  " in arkqueue("delivery", "list").lines[1]
 
 
 def test_all_failed_notifications_of_an_archive_are_sent_again(arkqueue: Cli, archive: AnArchive) -> None:

@@ -20,7 +20,7 @@ from arkqueue.queue import claim, notifications, schedules
 from arkqueue.queue.locks import pass_on
 from arkqueue.queue.tokens import Scope, check
 from tests.builders import HOST, PROCESS, AnArchive, an_archive
-from tests.db.test_notifications import CHAT, CI, choose, failed_runs, set_receivers
+from tests.db.test_notifications import CHAT, CI, choose, failed_runs, judge, set_receivers
 from tests.db.test_schedules import NIGHTLY, make_due, runs
 from tests.repositories import a_subversion_repository
 from tests.system.pages.conftest import Visitors, confirm, form_of, said
@@ -299,6 +299,11 @@ def test_notifications_say_what_was_wrong_and_are_sent_again(
     archive.sql("delete from delivery where id <> %s", delivery.id)
     send(admin, "resend", page="/-/notifications", name=str(delivery.id))
     assert [one.id for one in choose(archive)] == [delivery.id]
+    set_receivers(archive, author=["failed"])
+    archive.commit({"a": ""}, author="Ben <ben@example.org>")
+    archive.fail("a@4")
+    judge(archive.session)
+    assert "papers@4 failed waiting author ben@example.org" in said(admin.get("/-/notifications"))
     assert shown(admin, "/-/notifications", state="sent")["deliveries"] == []
     assert admin.get("/-/notifications", params={"state": "lost"}).status_code == 422
     an_archive(archive.session, "letters")
