@@ -97,6 +97,11 @@ class Mail(Strict):
             raise PydanticCustomError("server", "is not a valid address; write it like smtp.example.org:587")
         return value
 
+    @field_validator("recipients")
+    @classmethod
+    def _are_small(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(glob.lower() for glob in value)
+
     @field_validator("sender")
     @classmethod
     def _is_mail_address(cls, value: str) -> str:

@@ -170,8 +170,8 @@ class Configuration(Strict):
     listen: str = "127.0.0.1:8417"
     """The address at which the API listens."""
     hosts: tuple[str, ...] = Field(default=(), max_length=100)
-    """Names by which browsers reach the pages, beside ``localhost``, this machine's name and its
-    addresses.
+    """Names by which browsers reach the pages, in small letters, beside ``localhost``, this machine's
+    name and its addresses.
     """
     public: tuple[str, ...] = Field(default=(), max_length=1000)
     """Archives whose pages can be read without signing in by everybody who reaches the server."""
@@ -260,6 +260,18 @@ class Configuration(Strict):
         if not is_address(value):
             raise PydanticCustomError("listen", "is not a valid address; write it like 127.0.0.1:8417 or [::1]:8417")
         return value
+
+    @field_validator("hosts")
+    @classmethod
+    def _are_hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for host in value:
+            if not re.fullmatch(r"[A-Za-z0-9_.-]+", host):
+                raise PydanticCustomError(
+                    "hosts",
+                    "holds {host}, which is not a valid name of a host; write it without scheme and port: queue.example.org",
+                    {"host": repr(host)},
+                )
+        return tuple(host.lower() for host in value)
 
     @field_validator("public_url")
     @classmethod

@@ -205,6 +205,8 @@ def test_the_variables_of_a_task_are_no_configuration(tmp_path: Path) -> None:
         ('slots = "many"', "slots must be a whole number"),
         ("slots = 0", "slots must be 1 or more"),
         ("slots = 1000000", "slots must be 10000 or less"),
+        ('hosts = ["https://queue.example.org"]', "hosts holds 'https://queue.example.org', which is not a valid name"),
+        ('hosts = ["queue.example.org:8417"]', "write it without scheme and port: queue.example.org"),
         ("listen = 8417", "listen must be a text; put it in quotes"),
         ('database = ""', "database is empty; leave it out for the embedded PostgreSQL"),
         ('database_pooler = "perhaps"', "database_pooler must be true or false"),
@@ -216,6 +218,14 @@ def test_each_fault_is_told(tmp_path: Path, text: str, fault: str) -> None:
     told = faults(tmp_path, text)
     assert fault in told
     assert "hidden" not in told
+
+
+def test_names_of_hosts_and_mail_addresses_count_in_small_letters(tmp_path: Path) -> None:
+    mail = '[mail]\nserver = "localhost:25"\ntls = "none"\nsender = "q@example.org"\nrecipients = ["*@Example.ORG"]'
+    read = load(tmp_path, f'hosts = ["Queue.Example.org"]\n{mail}')
+    assert read.hosts == ("queue.example.org",)
+    assert read.mail is not None
+    assert read.mail.recipients == ("*@example.org",)
 
 
 def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
