@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from arkqueue.errors import ArkqueueError, Conflict
+from arkqueue.names import EVERY_TASK
 from arkqueue.queue.done import Done
 from arkqueue.views.naming import task_names
 from arkqueue.web.access import Caller
@@ -49,6 +50,8 @@ def offers(error: ArkqueueError, name: str, verb: str) -> list[Offer]:
     for words in map(_words, remedy.split("arkqueue ")[1:]):
         if len(words) > 2 and words[0] == command and _is_of(words[1], name):
             found += [one for one, option in ((FORCE, "--force"), (FROM_START, "--from-start")) if option in words]
+        elif words[:1] == ["retry"] == [verb] and len(words) > 2 and _is_inside(words[1], name) and "--force" in words:
+            found.append(FORCE)  # but no command of a task that is not named runs a second time
     if verb == "release" and "--skip-outdated" in remedy:
         found.append(SKIP_OUTDATED)
     return list(dict.fromkeys(found))
@@ -68,6 +71,12 @@ def _is_of(named: str, name: str) -> bool:
     made.
     """
     return named in (name, re.split("[@:]", name, maxsplit=1)[0])
+
+
+def _is_inside(named: str, name: str) -> bool:
+    """Whether a command names a task of a run or of a list, when the verb is meant for all of them."""
+    whole = name.removesuffix(EVERY_TASK) if name.endswith(f"/{EVERY_TASK}") else f"{name}/"
+    return "@" in name and named.startswith(whole)
 
 
 def refusal(error: Conflict, form: Form, options: list[Offer], back: str) -> Shown:

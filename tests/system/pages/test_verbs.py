@@ -327,6 +327,20 @@ def test_what_a_refusal_names_is_offered_and_shown_before_it_is_done(
     assert archive.state("upload@2") == "ready"
 
 
+def test_a_retry_of_what_failed_in_a_run_is_forced_after_its_refusal(
+    operator: httpx.Client, archive: AnArchive
+) -> None:
+    """The run has one failure, and the refusal names it."""
+    archive.fail("index@2")
+    archive.commit(TASKS)
+    archive.run("index@3")
+    refused = press(operator, "/papers@2", "papers@2", "retry")
+    assert "would replace the work of later revisions: papers@3/index completed" in said(refused, 409)
+    shown = offered(operator, refused)
+    assert confirm(operator, shown).headers["location"] == "/papers@2"
+    assert archive.state("index@2") == "ready"
+
+
 def test_each_refusal_of_many_is_named_where_nothing_could_be_done(operator: httpx.Client, archive: AnArchive) -> None:
     archive.commit({"one": "", "two": ""})
     archive.fail("one@3", "two@3")
@@ -424,6 +438,10 @@ def test_what_a_verb_on_many_refused_is_told(operator: httpx.Client, session: Se
         ("retry", "papers@2/a", "to go back on purpose: arkqueue retry papers@2/b --force", []),
         ("retry", "papers@2/a", "submit it again: arkqueue submit papers@2/a --force", []),
         ("retry", "papers@2/a b", "arkqueue retry 'papers@2/a b' --force, or wait", ["force"]),
+        ("retry", "papers@2", "to go back on purpose: arkqueue retry papers@2/a --force --from-start", ["force"]),
+        ("retry", "papers@2/a/*", "to go back on purpose: arkqueue retry papers@2/a/x --force", ["force"]),
+        ("retry", "papers@2", "to go back on purpose: arkqueue retry papers@21/a --force", []),
+        ("retry", "papers", "to go back on purpose: arkqueue retry papers@2/a --force", []),
         ("retry", "papers", "use --force", []),
         ("cancel", "papers@2/a", "use --force", []),
         ("retry-from", "papers@2", "arkqueue retry papers@2 --from a --from-start", ["from_start"]),
