@@ -53,7 +53,7 @@ def shown(browser: httpx.Client, page: str, **asked: str) -> dict[str, object]:
 
 
 def test_a_lock_shows_who_has_it_and_who_is_next(admin: httpx.Client, archive: AnArchive) -> None:
-    archive.commit({"a": "lock: [tex]", "b": "lock: [tex]", "c": "lock: [tex]"})
+    archive.commit(dict.fromkeys("abcd", "lock: [tex]"))
     archive.claim("a@2")
     words = said(admin.get("/-/locks"))
     assert "papers/tex 1 of 1" in words
@@ -61,7 +61,9 @@ def test_a_lock_shows_who_has_it_and_who_is_next(admin: httpx.Client, archive: A
     send(admin, "set-lock", page="/-/locks", name="papers/tex", capacity="2")
     assert archive.state("b@2") == "ready"
     send(admin, "pause-lock", page="/-/locks", name="papers/tex", text="the licence")
-    assert "paused just now by admin test: the licence" in said(admin.get("/-/locks"))
+    paused = said(admin.get("/-/locks"))
+    assert "paused just now by admin test: the licence" in paused
+    assert "papers@2/c , papers@2/d (not in line: the lock is paused)" in paused
     send(admin, "resume-lock", page="/-/locks", name="papers/tex")
     send(admin, "set-lock", page="/-/locks", name="papers/tex", capacity="")
     assert archive.state("c@2") == "ready"
