@@ -28,7 +28,7 @@ from arkqueue.views.lists import Listed, Numbers, listed, lists_of, numbers_of
 from arkqueue.views.remedies import MOST_LATE, Remedy, failures, need_settings, remedies
 from arkqueue.views.runs import Counts, RunDetail
 from arkqueue.views.runs import run as show_run
-from arkqueue.views.tasks import TaskView
+from arkqueue.views.tasks import TaskView, tasks_by_id
 from arkqueue.views.waits import tell_why_alone
 from arkqueue.web.pages.answer import Shown, asked, asked_id
 from arkqueue.web.pages.approving import (
@@ -69,9 +69,9 @@ def run(visitor: Visitor, request: Request, id: RunId) -> Shown:
     this state. ``&after=``: the id of a task after which the shown items begin.
     """
     with visitor.caller.session.snapshot() as moment:  # so that its parts agree
-        view, names = _run(replace(visitor, caller=replace(visitor.caller, session=moment)), request, id)
+        view, names, first_items = _run(replace(visitor, caller=replace(visitor.caller, session=moment)), request, id)
     session, configuration = visitor.caller.session, visitor.caller.configuration
-    names |= _obstacle(visitor, view, names)
+    names |= _obstacle(visitor, view, names, first_items)
     changes = changed_files(session, configuration, id, MOST_FILES) if not view.baseline else None
     # A backfill has workflow files of another revision. Visitors who have not signed in see no files.
     is_shown = view.faults and not view.backfill and not visitor.is_anybody
@@ -85,8 +85,10 @@ def run(visitor: Visitor, request: Request, id: RunId) -> Shown:
     )
 
 
-def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict[str, object]]:
-    """A run, and the part of its page that the database has."""
+def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict[str, object], list[int]]:
+    """A run, and the part of its page that the database has. And the first items in each state that
+    wait or are ready, of lists of which the page shows only numbers.
+    """
     caller = visitor.caller
     numbers = numbers_of(caller.session, [caller.run(id)])
     lists = lists_of(numbers)
@@ -105,7 +107,11 @@ def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict
     barred, unhandled = refusals_for(visitor, [task.id for task in on_page]), unhandled_among(caller.session, on_page)
     lines, notes = _lines_of(caller.session, on_page), _notes_on(caller.session, on_page)
     last = "undelete" if view.state is RunState.DELETED else "delete"
-    return view, {
+    firsts: dict[tuple[str, State], int] = {}
+    for row in shown.rows if is_long else ():
+        if row.item and row.state in (State.WAITING, State.READY):
+            firsts.setdefault((row.name, row.state), row.id)
+    found = {
         "run": view,
         "_removal": removal,
         "_actor": visitor.looking if is_over else visitor,
@@ -136,13 +142,17 @@ def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict
         "_refused": ({} if is_over else refused_on_run(visitor, id))
         | refused_deletion(visitor, barred, id if is_long else None, last),
     }
+    return view, found, [*firsts.values()]
 
 
-def _obstacle(visitor: Visitor, view: RunDetail, names: Mapping[str, object]) -> dict[str, object]:
+def _obstacle(
+    visitor: Visitor, view: RunDetail, names: Mapping[str, object], first_items: Sequence[int]
+) -> dict[str, object]:
     """The obstacle of a run in which nothing goes on, although no task of the run needs a retry or a
     release. The obstacle is the first waiting task that a button helps, with the sentences of
     `explain`. If no button helps any task, the obstacle is the first waiting task. Ready tasks that
-    cannot start are tried first, and then tasks that wait for other runs.
+    cannot start are tried first, then tasks that wait for other runs, then the first waiting items of
+    long lists.
     """
     goes_on = (State.RUNNING, State.DEFERRED)
     lists: Any = names["lists"]
@@ -157,17 +167,22 @@ def _obstacle(visitor: Visitor, view: RunDetail, names: Mapping[str, object]) ->
     ready = [task for task in view.tasks if task.state is State.READY]
     stuck = [task for task in ready if task.why]  # of the first ones, as the others have no reasons here
     is_busy = (
-        any(task.state in goes_on for task in view.tasks)
-        or bool(ready and not stuck)
-        or _number(lists, State.READY, *goes_on) > 0
+        any(task.state in goes_on for task in view.tasks) or bool(ready and not stuck) or _number(lists, *goes_on) > 0
     )
-    waiting = [task for task in view.tasks if task.state is State.WAITING and task.kind is TaskKind.ORDINARY]
     found: dict[str, object] = {"_obstacle": None, "_remedies": []}
     if is_over or needs_a_person or is_busy:
         return found
     caller, own = visitor.caller, {task.id for task in view.tasks}
+    items = tasks_by_id(caller.session, first_items) if first_items else []
+    tell_why_alone(caller.session, items, caller.archives())
+    if any(item.state is State.READY and not item.why for item in items):
+        return found
     on_others = {edge.target for edge in view.edges if not edge.met and edge.source not in own}
-    tried = [*stuck, *sorted(waiting, key=lambda one: one.id not in on_others)][:MOST_EXPLAINED]
+    waiting = [task for task in view.tasks if task.state is State.WAITING and task.kind is TaskKind.ORDINARY]
+    waiting += [item for item in items if item.state is State.WAITING]
+    stuck += [item for item in items if item.state is State.READY]
+    waiting.sort(key=lambda one: (one.id not in on_others, not one.item))
+    tried = [*stuck, *waiting][:MOST_EXPLAINED]
     by_id = {TaskId(task.id): task for task in tried}
 
     def helping(task: TaskId, told: Explanation) -> list[Button]:

@@ -21,7 +21,7 @@ from arkqueue.db.session import Session
 from arkqueue.logs import Logs
 from arkqueue.model import ArchiveId, BranchId, End, Fault, LogAppend, LogChunk, RunId, Stream, Usage, Workflow
 from arkqueue.plan import Entry
-from arkqueue.queue import backfill, claim, control, depth
+from arkqueue.queue import backfill, claim, control, depth, locks, pauses
 from arkqueue.queue import logs as logs_of_queue
 from arkqueue.queue.tokens import Scope
 from arkqueue.repository import locate, open_archive
@@ -945,6 +945,24 @@ def test_a_run_that_does_not_go_on_says_why_and_offers_what_helps(operator: http
     press(operator, "/papers@3", "papers@2/upload", "retry")
     assert archive.state("upload@2") == "ready"
     assert "which failed" not in said(operator.get("/papers@2"))
+
+
+def test_a_run_of_long_lists_that_does_not_go_on_says_why(operator: httpx.Client, session: Session) -> None:
+    """The page shows only the numbers of the items, and the run has no other task."""
+    archive = an_archive(session)
+    claim.register(session, PROCESS, HOST, "node2", 4)
+    id, items = ArchiveId(archive.id), ", ".join(f"i{number:03}" for number in range(120))
+    locks.pause(session, id, "tex", "", "ann")
+    archive.commit({"page": f"foreach: [{items}]\nlock: tex"})
+    shown = operator.get("/papers@2")
+    assert "page/i000 : It waits for the lock papers/tex , which is paused since" in said(shown)
+    assert re.search(r'class="b do"[^>]*>Resume papers/tex<', shown.text)
+    locks.resume(session, id, "tex", "papers/tex", "ann")
+    assert "page/i000 :" not in said(operator.get("/papers@2")), "it has the lock, and can start"
+    pauses.pause(session, id, "", "ann")
+    shown = operator.get("/papers@2")
+    assert "page/i000 : It waits for its locks, but papers is paused since" in said(shown)
+    assert re.search(r'class="b cut-short do"[^>]*>Resume papers<', shown.text)
 
 
 def test_a_run_offers_what_helps_before_a_wait_that_ends_by_itself(operator: httpx.Client, session: Session) -> None:
