@@ -1436,6 +1436,15 @@ where t.state in ('failed', 'rejected') and not t.waived
 -- The unhandled failures among some tasks.
 select t.id {part unhandled_here} and t.id = any(%(tasks)s);
 
+-- name: repaired_among
+-- The failures among some tasks that a later revision has repaired, and on which nobody has written a
+-- note.
+select t.id
+from task t join run on run.id = t.run_id
+left join completion c on (c.branch_id, c.name, c.item) = (t.branch_id, t.name, t.item)
+where t.id = any(%(tasks)s) and t.state in ('failed', 'rejected') and not t.waived and run.backfill_id is null
+  and not {part not_repaired} and {part not_noted};
+
 -- name: unhandled_in_runs
 -- The names of the tasks with unhandled failures of some runs, and the first failure of each: one that
 -- can be retried before one that was rejected.

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from arkqueue.db.session import Block, Session
@@ -37,6 +38,8 @@ from arkqueue.views.outdated import SKIP_OUTDATED, Late, outdated_holds, perhaps
 from arkqueue.views.reasons import retry_from_command
 from arkqueue.views.remedies import RETRY, SETTINGS, WAIVE, Remedy, failures, questions, remedies_of
 from arkqueue.views.runs import RunView
+from arkqueue.views.tasks import tasks_by_id
+from arkqueue.views.waits import Wait, waits_of
 
 MOST_NEEDS: Final = 30
 """The most tasks of one kind that have lines. All archives have the same share of them."""
@@ -173,7 +176,8 @@ def status(
     bad = [name for name, one in known.items() if one.needs]
     numbers = measure(session) if covered is None else None
     faults = faults_of_installation(session, numbers, lease) if numbers else []
-    needs = needs_of(session, covered, archives(session, bad[:MOST_ARCHIVES]), bad, is_whole=is_whole)
+    waits = waits_of(session, [one.id for one in known.values()][:MOST_ARCHIVES], covered)
+    needs = needs_of(session, covered, archives(session, bad[:MOST_ARCHIVES]), bad, waits, is_whole=is_whole)
     return Status(
         faults=faults,
         needs=needs.lines,
@@ -198,12 +202,13 @@ def needs_of(
     covered: Sequence[ArchiveId] | None,
     found: Sequence[ArchiveView],
     bad: Sequence[str],
+    waits: Mapping[int, Sequence[Wait]] = MappingProxyType({}),
     *,
     is_whole: bool = False,
 ) -> Needs:
     """Everything that needs a person: archives of ``found``, paused locks of the installation, and
     runs and tasks of ``covered`` archives (None: all). ``bad``: the names of all archives that need a
-    person themselves. ``is_whole``: True to list up to `MOST_OF_ONE` tasks of each kind.
+    person themselves. ``waits``: why tasks of some archives wait, from `waits_of`. ``is_whole``: True to list up to `MOST_OF_ONE` tasks of each kind.
     """
     known = attention(session, covered, *((MOST_OF_ONE, MOST_OF_ONE) if is_whole else (MOST_NEEDS, MOST_EACH)))
     lines = last_lines(session, [failure.task for one in known.failures for failure in one.shown])
@@ -242,6 +247,7 @@ def needs_of(
         ("failure", "failures"),
         UNHANDLED,
     )
+    needs += _blocking(session, waits)
     add("failed", known.backfills, _failed_in, ("backfill with failures", "backfills with failures"))
     add("waiting", known.interrupted, _interrupted, ("interrupted retry", "interrupted retries"))
     add(
@@ -389,6 +395,19 @@ def _failure(one: Failure, line: str, remedy: Remedy) -> Need:
 def _because(late: Late | None) -> str:
     """The end of the text of a failure, or a held task, that is outdated."""
     return f" · {late.why}" if late else ""
+
+
+def _blocking(session: Session, waits: Mapping[int, Sequence[Wait]]) -> list[Need]:
+    """The failures that a later revision has repaired, and behind which tasks still wait: one of each
+    archive. Nothing but a person ends such a wait.
+    """
+    blocked = {wait.failure: wait for some in waits.values() for wait in some if wait.failure is not None}
+    rows = session.rows("repaired_among", tasks=[*blocked]) if blocked else []
+    found = tasks_by_id(session, [row.id for row in rows])
+    return [
+        _need("failed", task.full_name, f"repaired by a later revision, but {blocked[task.id].text}", WAIVE, tasks=[task.id])
+        for task in found
+    ]  # fmt: skip
 
 
 def _failed_in(backfill: FailuresOfBackfill) -> Need:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from arkqueue.db.session import Session
@@ -43,11 +43,13 @@ _CAUSES = {State.READY: "ready", State.DEFERRED: "deferred"}
 @dataclass(frozen=True, slots=True)
 class Wait:
     """The cause of a wait, in one sentence. ``parts``: its text in parts, each with the task or run
-    that it names; empty: none.
+    that it names; empty: none. ``failure``: the id of the failed or rejected task that holds it up,
+    directly or through skipped tasks; None: there is none.
     """
 
     text: str
     parts: list[tuple[str, str]]
+    failure: int | None = None
 
 
 def waits_of(
@@ -168,7 +170,9 @@ def _waits_for(target: Any, source: Any, obstacle: Any) -> Wait:
     parts = [(_label(target), task_name(target)), (" waits for ", ""), *_beside(target, obstacle or source)]
     if obstacle is not None:
         parts += [(", through ", ""), (_short(target, source), task_name(source))]
-    return _wait([part for part in parts if part[0]])
+    holding = obstacle or source
+    failure = holding.id if holding.state in (State.FAILED, State.REJECTED) else None
+    return replace(_wait([part for part in parts if part[0]]), failure=failure)
 
 
 def _beside(target: Any, other: Any) -> list[tuple[str, str]]:

@@ -108,7 +108,7 @@ def overview(visitor: Visitor, request: Request) -> Shown:
         ready = numbers.tasks.get(State.READY, 0)
         depths = [*depths, Depth(datetime.now(UTC), ready, running or 0)]
     waiting = waiting_in(numbers) if numbers else None
-    needs = needs_of(caller.session, covered, found, bad)
+    needs = needs_of(caller.session, covered, found, bad, waits)
     lines = [in_public(one) for one in needs.lines] if visitor.is_anybody else needs.lines
     recent = strips.result()
     return Shown(

@@ -20,6 +20,7 @@ from arkqueue.model import INSTALLATION, ArchiveId, End, RunId
 from arkqueue.queue import archives, claim, control, holds, locks, pauses
 from arkqueue.queue.tokens import Scope
 from arkqueue.views.explain import explain
+from arkqueue.views.needs import status
 from tests.builders import HOST, PROCESS, AnArchive, a_workflow, an_archive, an_entry, faulty
 from tests.db.test_backfills import an_old_archive, fill, plan_all
 from tests.db.test_scratch import Host
@@ -49,6 +50,26 @@ def took(archive: AnArchive, number: int, length: str) -> None:
 def started(archive: AnArchive, key: str, ago: str) -> None:
     """A task runs since so long."""
     archive.sql("update attempt set started_at = clock_timestamp() - %s::interval where id = %s", ago, archive.attempt(key))  # fmt: skip
+
+
+def test_a_failure_that_was_repaired_and_still_holds_tasks_up_needs_a_person(
+    operator: httpx.Client, archive: AnArchive
+) -> None:
+    tasks = {"pdf": "", "upload": "depends: [pdf, PREV]"}
+    archive.commit(tasks)
+    archive.run("pdf@2", "upload@2")
+    archive.commit(tasks)
+    archive.fail("pdf@3")
+    for number in (4, 5):
+        archive.commit(tasks)
+        archive.run(f"pdf@{number}")
+    assert archive.state("upload@4") == "waiting"
+    text = "repaired by a later revision, but upload waits for 3/pdf (failed), through 3/upload"
+    assert needs(operator) == [("papers@3/pdf", text, "skip")]
+    assert [need.command for need in status(archive.session, None, None, 90).needs] == ["arkqueue skip papers@3/pdf"]
+    confirm(operator, press(operator, "/", "papers@3/pdf", "skip", sure=""))
+    assert needs(operator) == []
+    assert archive.state("upload@4") == "ready"
 
 
 def test_a_task_that_runs_far_longer_than_usual_needs_a_person(operator: httpx.Client, archive: AnArchive) -> None:
