@@ -1,5 +1,5 @@
 """The terms of design section 1 as types. Every module may import them; they import none but
-``text`` and ``archive_settings``. Nothing here reads a database, a file or a clock.
+``text``, ``priorities`` and ``archive_settings``. Nothing here reads a database, a file or a clock.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, NewType
 
 from arkqueue.archive_settings import ArchiveSettings, read_settings
+from arkqueue.priorities import USUAL_PRIORITY
 from arkqueue.text import name_visible, on_one_line
 
 ArchiveId = NewType("ArchiveId", int)
@@ -21,10 +22,6 @@ RunId = NewType("RunId", int)
 TaskId = NewType("TaskId", int)
 AttemptId = NewType("AttemptId", int)
 
-LEAST_PRIORITY, USUAL_PRIORITY, GREATEST_PRIORITY = 0, 50, 1000
-"""Priorities of tasks: lower numbers go first."""
-PRIORITY = "arkqueue.priority"
-"""The output by which a task sets the priority of the tasks that follow it in its run."""
 RETRY_AFTER = "arkqueue.retry_after"
 """The output by which a task that ends with exit code 75 sets the seconds until its next attempt."""
 
@@ -38,19 +35,6 @@ CHANGES = "ARKQUEUE_CHANGES"
 """The variable with the path of the list of files that differ from BASE."""
 SUBMISSION = "ARKQUEUE_SUBMISSION"
 """The variable with the path of the payload of a run's submission."""
-
-
-def as_priority(value: object) -> int | None:
-    """The priority in the value of an output; None: it is not a valid priority. The value is a text
-    if it comes from a line of OUTPUT, and may be a number if it comes from JSON.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | str) or not (text := str(value)).isdecimal():
-        return None
-    return (
-        number
-        if text.isascii() and len(text) <= 9 and LEAST_PRIORITY <= (number := int(value)) <= GREATEST_PRIORITY
-        else None
-    )
 
 
 def as_retry_after(value: object) -> float | None:

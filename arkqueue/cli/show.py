@@ -14,7 +14,7 @@ import click
 from arkqueue.cli.options import as_json, calls_server
 from arkqueue.cli.output import at, bold, clock, dim, fault_line, print_json, say, state, table, took
 from arkqueue.cli.runs import CHANGED, spell, tally, task_rows
-from arkqueue.model import USUAL_PRIORITY
+from arkqueue.priorities import USUAL_PRIORITY
 from arkqueue.text import files_in_words, name_visible, on_one_line, one_line, visible
 from arkqueue.usage import usage_in_words, usage_of_run_in_words
 

@@ -14,7 +14,7 @@ import click
 
 from arkqueue.cli.options import as_json, calls_server, dry_run, of_states
 from arkqueue.cli.output import bold, print_json, say, state
-from arkqueue.model import GREATEST_PRIORITY, LEAST_PRIORITY, USUAL_PRIORITY
+from arkqueue.priorities import GREATEST_PRIORITY, LEAST_PRIORITY, USUAL_PRIORITY
 from arkqueue.text import files_in_words, visible
 
 if TYPE_CHECKING:

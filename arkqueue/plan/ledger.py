@@ -23,9 +23,7 @@ from typing import Any, NamedTuple
 
 from arkqueue.model import (
     COMMIT,
-    GREATEST_PRIORITY,
     REPORT,
-    USUAL_PRIORITY,
     Fault,
     Item,
     Key,
@@ -41,6 +39,7 @@ from arkqueue.plan.entry import Entry
 from arkqueue.plan.globs import is_guarded
 from arkqueue.plan.graph import Plan, plan, tasks_needed
 from arkqueue.plan.items import BEGINNING
+from arkqueue.priorities import GREATEST_PRIORITY, USUAL_PRIORITY
 
 IMPLICIT = 2
 """The number of tasks of a run that no file defines, without gates of ``PREV:*``: COMMIT and

@@ -1,7 +1,7 @@
 """Ends attempts: as their task manager reports, or because it is silent.
 
 A report is judged in one transaction: the archives, tasks and attempts are locked,
-``states.verdict`` says what each end means, tasks move, and the consequences are followed up. A
+``verdicts.verdict`` says what each end means, tasks move, and the consequences are followed up. A
 repeated report of the same end is answered “recorded” again. A report of an attempt that another
 process owns by now changes nothing.
 
@@ -21,7 +21,6 @@ from arkqueue.db.session import Block, Session
 from arkqueue.errors import Conflict, DatabaseUnavailable
 from arkqueue.model import (
     ASSUMED_GONE,
-    PRIORITY,
     RETRY_AFTER,
     AttemptId,
     Claim,
@@ -32,28 +31,17 @@ from arkqueue.model import (
     TaskDefinition,
     TaskKind,
     Usage,
-    as_priority,
     as_retry_after,
 )
+from arkqueue.priorities import PRIORITY, as_priority
 from arkqueue.queue.changes import TOO_LONG, change_in_turn
 from arkqueue.queue.claim import LEASE, Claiming, Request, claim_last
 from arkqueue.queue.graph import Graph
 from arkqueue.queue.limits import return_slots
 from arkqueue.queue.reports import close
 from arkqueue.queue.scratch import leave
-from arkqueue.states import (
-    COMPLETION,
-    EX_TEMPFAIL,
-    SETTLED,
-    UNSETTLED,
-    Circumstances,
-    Event,
-    State,
-    Verdict,
-    completes,
-    move,
-    verdict,
-)
+from arkqueue.states import SETTLED, UNSETTLED, Event, State, move
+from arkqueue.verdicts import COMPLETION, EX_TEMPFAIL, Circumstances, Verdict, completes, verdict
 from arkqueue.workflow import from_database
 
 log = logging.getLogger("arkqueue")

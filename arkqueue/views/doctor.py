@@ -20,8 +20,9 @@ from arkqueue.cron import next_time
 from arkqueue.db.session import SQL, Session
 from arkqueue.errors import Conflict, Invalid
 from arkqueue.keeping import rules
-from arkqueue.model import GREATEST_PRIORITY, LEAST_PRIORITY, TaskKind
+from arkqueue.model import TaskKind
 from arkqueue.names import run_name
+from arkqueue.priorities import GREATEST_PRIORITY, LEAST_PRIORITY
 from arkqueue.views.naming import names_of, places_of
 from arkqueue.workflow import from_database
 

@@ -19,7 +19,8 @@ from arkqueue.model import End, TaskKind
 from arkqueue.names import EVERY_TASK, PURGED, backfill_name, item_name, run_name, task_in_run
 from arkqueue.plan.edges import EVERYTHING
 from arkqueue.plan.ledger import BY_A_GUARD, BY_ITS_FILE, BY_WORKFLOW_AUTHORS
-from arkqueue.states import EX_TEMPFAIL, UNSETTLED, State
+from arkqueue.states import UNSETTLED, State
+from arkqueue.verdicts import EX_TEMPFAIL
 from arkqueue.views.archives import PauseView, pause_of, remedies_of_stop
 from arkqueue.views.installation import no_queue_manager_since
 from arkqueue.views.naming import task_name, task_names

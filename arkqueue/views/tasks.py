@@ -15,8 +15,9 @@ from arkqueue.model import SILENCE, AttemptId, AttemptKind, BranchId, End, RunId
 from arkqueue.names import PURGED, run_name, task_in_run
 from arkqueue.plan.globs import is_guarded
 from arkqueue.plan.ledger import BY_A_GUARD, HELD_WITHOUT_ENTRY
-from arkqueue.states import ATTENTION, EX_TEMPFAIL, MOST_LOSSES, SETTLED, State
+from arkqueue.states import ATTENTION, SETTLED, State
 from arkqueue.usage import usage_in_words
+from arkqueue.verdicts import EX_TEMPFAIL, MOST_LOSSES
 from arkqueue.views.expected import Expected, expected_of
 from arkqueue.views.naming import Place, Run, names_of, names_within, places_of
 from arkqueue.views.rows import view_of

@@ -37,9 +37,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from arkqueue import lock_names
 from arkqueue.model import (
     COMMIT,
-    GREATEST_PRIORITY,
     LABEL,
-    LEAST_PRIORITY,
     LONGEST_DURATION,
     LONGEST_GLOB,
     LONGEST_LOCK,
@@ -48,6 +46,7 @@ from arkqueue.model import (
     PREV,
     REPORT,
 )
+from arkqueue.priorities import GREATEST_PRIORITY, LEAST_PRIORITY
 from arkqueue.workflow.nodes import Node
 from arkqueue.workflow.spelling import nearest
 

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from arkqueue.model import GREATEST_PRIORITY, LEAST_PRIORITY, PRIORITY, RETRY_AFTER, as_priority, as_retry_after
+from arkqueue.model import RETRY_AFTER, as_retry_after
+from arkqueue.priorities import GREATEST_PRIORITY, LEAST_PRIORITY, PRIORITY, as_priority
 from arkqueue.workspace.removal import FOLDER, NOT_FOLLOWED
 
 OUTPUT_LIMIT = 2**20

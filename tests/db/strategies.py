@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from arkqueue.model import (
     COMMIT,
-    PRIORITY,
     REPORT,
     Cancels,
     Depends,
@@ -30,6 +29,7 @@ from arkqueue.model import (
     When,
     Workflow,
 )
+from arkqueue.priorities import PRIORITY
 from arkqueue.workflow import digest_of
 
 NAMES = ("a", "b", "c", "d", "e")

@@ -14,7 +14,7 @@ from arkqueue.errors import Busy, Conflict
 from arkqueue.gateway.sql import gateways
 from arkqueue.model import ArchiveId, AttemptId, End, LogAppend, LogChunk, Outcome, Pool, Receipt, Stream
 from arkqueue.queue import archives, claim, finish
-from arkqueue.states import Circumstances, Verdict
+from arkqueue.verdicts import Circumstances, Verdict
 from tests.builders import HOST, PROCESS, a_gateway, an_archive
 
 LEASE = 90.0

@@ -7,7 +7,8 @@ from __future__ import annotations
 import pytest
 
 from arkqueue.errors import Conflict
-from arkqueue.model import PRIORITY, End, Outcome, RunId, as_priority
+from arkqueue.model import End, Outcome, RunId
+from arkqueue.priorities import PRIORITY, as_priority
 from arkqueue.queue import claim, control, finish
 from arkqueue.workspace.outputs import parse_outputs
 from tests.builders import HOST, PROCESS, AnArchive

@@ -9,7 +9,8 @@ from arkqueue.model import (
     End,
     Trigger,
 )
-from arkqueue.states import Circumstances, Event, State, move, verdict
+from arkqueue.states import Event, State, move
+from arkqueue.verdicts import Circumstances, verdict
 from tests.model.looking import Changes, Looking
 from tests.model.words import DEPENDS, Attempt, Cause, Key, Reason, Refused, Run, Task
 
@@ -79,7 +80,7 @@ class Attempts(Looking):
     def finish(
         self, key: Key, end: End, exit_code: int | None = None, priority: int | None = None, late: bool = False
     ) -> Changes:
-        """Ends an attempt; ``states.verdict`` decides the consequence. ``priority``: the output
+        """Ends an attempt; ``verdicts.verdict`` decides the consequence. ``priority``: the output
         that sets the priority of later tasks. ``late``: the task's deadline is over.
         """
         before = self.states()

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 
-from arkqueue.model import (
-    PRIORITY,
-)
+from arkqueue.priorities import PRIORITY
 from arkqueue.states import Event, State, move
 from tests.model.installation import is_global
 from tests.model.looking import Changes, Looking

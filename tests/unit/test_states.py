@@ -7,20 +7,8 @@ import itertools
 import pytest
 
 from arkqueue.model import LONGEST_DURATION, End, Retries, as_retry_after
-from arkqueue.states import (
-    MOST_LOSSES,
-    MOVES,
-    SETTLED,
-    UNSETTLED,
-    Circumstances,
-    Event,
-    IllegalMove,
-    State,
-    completes,
-    expand,
-    move,
-    verdict,
-)
+from arkqueue.states import MOVES, SETTLED, UNSETTLED, Event, IllegalMove, State, expand, move
+from arkqueue.verdicts import MOST_LOSSES, Circumstances, completes, verdict
 
 # Design 4, said a second time: state → the events
 # that are possible in it and the state they lead to.

@@ -11,7 +11,8 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
 from arkqueue.errors import Invalid
-from arkqueue.model import GREATEST_PRIORITY, LEAST_PRIORITY, LONGEST_KEY, RunId, TaskId
+from arkqueue.model import LONGEST_KEY, RunId, TaskId
+from arkqueue.priorities import GREATEST_PRIORITY, LEAST_PRIORITY
 from arkqueue.queue import control, lists, many, redo, retrying
 from arkqueue.queue.done import Done
 from arkqueue.queue.walk import Step, alone

@@ -14,8 +14,9 @@ from starlette.responses import RedirectResponse, Response
 from arkqueue.archives import registration
 from arkqueue.archives.retention import purge_by_age
 from arkqueue.errors import Conflict, Invalid, NotFound
-from arkqueue.model import GREATEST_PRIORITY, LEAST_PRIORITY, USUAL_PRIORITY, RunId, TaskId
+from arkqueue.model import RunId, TaskId
 from arkqueue.names import EVERY_TASK, as_backfill, is_list, page_path, parse_branch, parse_name, run_name
+from arkqueue.priorities import GREATEST_PRIORITY, LEAST_PRIORITY, USUAL_PRIORITY
 from arkqueue.queue import backfill, control, deletion, holds, lists, many, pauses, retrying, triggering
 from arkqueue.queue.done import Done
 from arkqueue.queue.holds import How

@@ -14,8 +14,9 @@ from starlette.requests import Request
 from arkqueue.db.session import Session
 from arkqueue.model import AttemptId, AttemptKind, BranchId, Checkout, End, TaskId, TaskKind
 from arkqueue.names import EVERY_TASK, task_in_run
-from arkqueue.states import EX_TEMPFAIL, State
+from arkqueue.states import State
 from arkqueue.text import visible
+from arkqueue.verdicts import EX_TEMPFAIL
 from arkqueue.views import tasks
 from arkqueue.views.expected import usual_durations
 from arkqueue.views.explain import explain
