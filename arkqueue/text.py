@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from difflib import get_close_matches
 
 LONGEST = 500
 """The most characters of a line of others, in a table that no terminal cuts."""
@@ -60,6 +59,8 @@ def similar(word: str, names: Collection[str], most: int = 3) -> list[str]:
     characters. If there are too many names, only those are compared that have most of the word's
     beginning and end.
     """
+    from difflib import get_close_matches
+
     if len(word) > LONGEST:
         return []
     pairs = len(word) * sum(map(len, names))

@@ -29,6 +29,7 @@ import socket
 import sys
 import tempfile
 import threading
+import tomllib  # noqa: F401  # imported late by arkqueue, see above
 import traceback
 from contextlib import suppress
 from pathlib import Path

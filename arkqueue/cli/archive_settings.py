@@ -10,7 +10,6 @@ import click
 from arkqueue.archive_settings import USUAL_TIER
 from arkqueue.cli.options import as_json, calls_server
 from arkqueue.cli.output import at, bold, print_json, say
-from arkqueue.model import AUTHOR, OF_BRANCH
 from arkqueue.text import visible
 
 if TYPE_CHECKING:
@@ -243,6 +242,8 @@ def _receivers(words: Sequence[str]) -> dict[str, list[str]]:
     ``https://hooks.example.org/ci failed fixed``. A word that contains ``://`` or ``@``, or is
     ``author``, begins a new receiver.
     """
+    from arkqueue.model import AUTHOR, OF_BRANCH
+
     found: dict[str, list[str]] = {}
     receiver = ""
     for word in filter(None, words):

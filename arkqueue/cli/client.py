@@ -17,12 +17,15 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from arkqueue.config import Configuration
+from arkqueue.config_sources import client_settings
 from arkqueue.errors import NO_CALL, NO_FIELD, ArkqueueError, ConfigurationError, Forbidden, Invalid, NotFound
 from arkqueue.runtime.address import URL_FILE, is_served
+
+if TYPE_CHECKING:
+    from arkqueue.config import Configuration
 
 TOKEN_FILE = "token"
 MOST_AT_ONCE = 1 << 17
@@ -85,7 +88,8 @@ class Event:
 
 def connect(home: str | None, config: str | None, server: str | None) -> Client:
     """The client for the options of the command line and the configuration."""
-    configuration = Configuration.load(file=Path(config) if config else None, home=home, server=server)
+    file = Path(config) if config else None
+    configuration = client_settings(os.environ, file, home, server) or _whole(file, home, server)
     # No guess: the token of this home folder is for the server of this home folder. It must not be
     # sent to another program that listens at the usual port while the server is down, nor to
     # another server that is named.
@@ -107,6 +111,13 @@ def connect(home: str | None, config: str | None, server: str | None) -> Client:
         # listen at the address.
         client.is_proven = partial(is_served, configuration.home / URL_FILE, own)
     return client
+
+
+def _whole(file: Path | None, home: str | None, server: str | None) -> Configuration:
+    """The whole configuration, for `connect`. Imported only here: `config_sources`."""
+    from arkqueue.config import Configuration
+
+    return Configuration.load(file=file, home=home, server=server)
 
 
 def archive_path(name: str) -> str:

@@ -9,7 +9,6 @@ import click
 
 from arkqueue.cli.options import as_json, calls_server
 from arkqueue.cli.output import bold, print_json, say
-from arkqueue.model import MOST_COUNTED
 from arkqueue.text import visible
 
 if TYPE_CHECKING:
@@ -107,6 +106,8 @@ def lines_of(one: Any) -> list[str]:
 
 def counted(number: int, one: str, many: str) -> str:
     """The subject and the verb of a sentence about tasks. ``one``, ``many``: the verb."""
+    from arkqueue.model import MOST_COUNTED
+
     if number >= MOST_COUNTED:
         return f"at least {number:,} tasks {many}"
     return f"1 task {one}" if number == 1 else f"{number:,} tasks {many}"

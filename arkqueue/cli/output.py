@@ -8,7 +8,6 @@ goes through ``text.visible`` before it is printed, so that no terminal interpre
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -16,6 +15,7 @@ from typing import Any
 
 import click
 
+from arkqueue.config_sources import no_color
 from arkqueue.text import one_line, visible
 
 COLOURS = {
@@ -32,8 +32,6 @@ def print_json(answer: Any) -> None:
 
 def has_colours() -> bool:
     """Whether standard output shows colours (https://no-color.org)."""
-    from arkqueue.config import no_color
-
     return sys.stdout.isatty() and not no_color()
 
 
@@ -62,13 +60,19 @@ def table(rows: Iterable[Sequence[str]], header: Sequence[str] = ()) -> None:
     if not body:
         return
     widths = [max(_width(row[column]) for row in everything) for column in range(len(everything[0]))]
-    edge = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    edge = _terminal_width() if sys.stdout.isatty() else None
     for row in everything:
         *cells, last = row
         line = "".join(cell + " " * (width - _width(cell) + 2) for cell, width in zip(cells, widths, strict=False))
         if edge and last and click.unstyle(last) == last:
             last = one_line(last, max(edge - _width(line), 10))
         say((line + last).rstrip())
+
+
+def _terminal_width() -> int:
+    from shutil import get_terminal_size
+
+    return get_terminal_size().columns
 
 
 def _width(text: str) -> int:

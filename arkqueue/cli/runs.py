@@ -11,7 +11,6 @@ import click
 
 from arkqueue.cli.options import as_json, calls_server
 from arkqueue.cli.output import ago, bold, clock, print_json, say, state, table, took
-from arkqueue.model import Trigger
 from arkqueue.text import one_line
 
 if TYPE_CHECKING:
@@ -29,6 +28,7 @@ STATES = (
     "superseded",
     "deleted",
 )
+TRIGGERS = ("commit", "manual", "schedule", "submission")
 FORMATS = ("text", "mermaid", "dot", "json")
 CHANGED = "changed since its report"
 """The mark of a run whose tasks have changed since its last report."""
@@ -40,7 +40,7 @@ CHANGED = "changed since its report"
 @click.option(
     "--state", "states", multiple=True, type=click.Choice(STATES), help="Only runs in this state; may be repeated."
 )
-@click.option("--trigger", type=click.Choice([str(one) for one in Trigger]), help="Only runs with this trigger.")
+@click.option("--trigger", type=click.Choice(TRIGGERS), help="Only runs with this trigger.")
 @click.option("--backfills/--no-backfills", default=None, help="Only runs of backfills, or only others.")
 @click.option("--limit", type=click.IntRange(1, 500), default=20, show_default=True, help="The number of runs at most.")
 @click.option(

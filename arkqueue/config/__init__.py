@@ -3,16 +3,15 @@ the receivers of notifications in ``receivers``); and the formats of its values 
 """
 
 from arkqueue.config.settings import (
-    PREFIX,
     Configuration,
     Credentials,
     Docker,
     PersistentMount,
-    no_color,
     readable_secrets,
     variables,
 )
 from arkqueue.config.values import is_address
+from arkqueue.config_sources import PREFIX
 
 __all__ = [
     "PREFIX",
@@ -21,7 +20,6 @@ __all__ = [
     "Docker",
     "PersistentMount",
     "is_address",
-    "no_color",
     "readable_secrets",
     "variables",
 ]

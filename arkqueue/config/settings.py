@@ -1,5 +1,5 @@
-"""Configuration: read once, validated whole, frozen, passed down. No other module reads the
-environment.
+"""Configuration: read once, validated whole, frozen, passed down. No module reads the environment
+but this one and ``config_sources``.
 
 Four places, the later ones win: the defaults; ``arkqueue.toml`` in the home folder, or the file
 that ``--config`` or ``ARKQUEUE_CONFIG`` names; ``ARKQUEUE_<KEY>`` for every key that has one value
@@ -14,7 +14,6 @@ import os
 import re
 import shlex
 import stat
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -38,12 +37,10 @@ from arkqueue.config.values import (
     Strict,
     is_address,
 )
+from arkqueue.config_sources import FILE, OF_TASKS, PREFIX, TOKEN, from_file, places
 from arkqueue.errors import ConfigurationError
 from arkqueue.model import LABEL, LONGEST_RENEWAL, MOST_ITEMS, Pull
 from arkqueue.names import without_password
-
-FILE = "arkqueue.toml"
-PREFIX = "ARKQUEUE_"
 
 LOCAL_ENGINE = "unix:///var/run/docker.sock"
 
@@ -250,7 +247,7 @@ class Configuration(Strict):
         if value is None:
             return None
         value = value.strip()  # the line end of a file
-        if not re.fullmatch(r"[!-~]+", value):
+        if not TOKEN.fullmatch(value):
             raise PydanticCustomError("token", "is not a valid token: it is empty, or has a character that none has")
         return value
 
@@ -409,16 +406,14 @@ class Configuration(Strict):
         """
         environ = os.environ if environ is None else environ
         overrides = {key: value for key, value in overrides.items() if value is not None}
-        home = Path(overrides.get("home") or environ.get(PREFIX + "HOME") or _default_home(environ))
-        asked_for = file or (Path(environ[PREFIX + "CONFIG"]) if environ.get(PREFIX + "CONFIG") else None)
-        path = asked_for or home.expanduser() / FILE
+        home, path, is_required = places(environ, file, overrides.get("home"))
 
         faults: list[str] = []
         sources: dict[str, str] = {}
         values: dict[str, Any] = {"home": home}
         for where, found in (
             ("DOCKER_HOST", _from_docker(environ)),
-            (str(path), _from_file(path, required=asked_for is not None)),
+            (str(path), from_file(path, required=is_required)),
             ("environment", _from_environment(environ, faults)),
             ("command line", overrides),
         ):
@@ -452,7 +447,7 @@ def readable_secrets(configuration: Configuration, file: Path | None = None) -> 
     """
     asked_for = os.environ.get(PREFIX + "CONFIG")
     path = file or Path(asked_for or configuration.home / FILE).expanduser()
-    found = _from_file(path, required=False)
+    found = from_file(path, required=False)
     names = ["token"] if "token" in found else []
     if re.search(r"\bpassword\s*=|://[^/@]*:[^/@]+@", str(found.get("database", ""))):
         names.append("the database's password")
@@ -478,28 +473,6 @@ def _is_readable_by_all(path: Path) -> bool:
         return bool(real.stat().st_mode & stat.S_IROTH) and all(f.stat().st_mode & stat.S_IXOTH for f in real.parents)
     except OSError:
         return False
-
-
-def _default_home(environ: Mapping[str, str]) -> Path:
-    base = environ.get("XDG_DATA_HOME", "")
-    if not os.path.isabs(base):  # the specification says to ignore a relative path
-        base = os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".local", "share")
-    return Path(base) / "arkqueue"
-
-
-def _from_file(path: Path, *, required: bool) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text("utf-8-sig"))
-    except (FileNotFoundError, NotADirectoryError) as error:
-        if not required:
-            return {}
-        raise ConfigurationError(str(path), "does not exist", "Correct --config or ARKQUEUE_CONFIG.") from error
-    except OSError as error:
-        raise ConfigurationError(str(path), f"cannot be read: {error.strerror}", "Correct its permissions.") from error
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(str(path), f"is not UTF-8 (byte {error.start})", "Save it as UTF-8.") from error
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(str(path), f"is not TOML: {error}", "Correct it; see https://toml.io.") from error
 
 
 def variables() -> dict[str, tuple[str, ...]]:
@@ -538,15 +511,13 @@ def _from_docker(environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 _OF_MANY_VALUES = ("labels", "credentials", "docker", "mounts", "webhooks", "mail", "openid")
-_OF_TASKS = {"ARCHIVE", "BRANCH", "REVISION", "NUMBER", "PREVIOUS", "BASE", "TASK", "RUN", "ATTEMPT", "TRIGGER"}
-_OF_TASKS |= {"AUTHOR", "MESSAGE", "CHANGES", "ITEM", "INPUTS", "OUTPUT", "SCRATCH", "ATTACHMENTS"}
 
 
 def _nearest(word: str, names: list[str]) -> str:
     """The name that was probably meant, or nothing. A variable that a task is given is never a near
     miss.
     """
-    if word.removeprefix(PREFIX) in _OF_TASKS:
+    if word.removeprefix(PREFIX) in OF_TASKS:
         return ""
     return next(
         iter(difflib.get_close_matches(word, names, n=1, cutoff=0.6 if not word.startswith(PREFIX) else 0.88)), ""
@@ -581,8 +552,3 @@ def _fault(detail: Any, sources: dict[str, str]) -> str:
         return f"{head}must be a list of tables; write [[{key}]]"
     plain = PLAIN_WORDS.get(detail["type"])
     return head + (plain.format(**detail.get("ctx", {})) if plain else str(detail["msg"]))
-
-
-def no_color(environ: Mapping[str, str] | None = None) -> bool:
-    """Whether people asked programs not to print colours (https://no-color.org)."""
-    return bool((os.environ if environ is None else environ).get("NO_COLOR"))

@@ -17,13 +17,13 @@ def test_the_nearest_name_comes_first() -> None:
 
 
 def test_of_thousands_of_long_names_only_the_likely_ones_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    compared = []
+    compared, similar_names = [], difflib.get_close_matches
 
     def few(word: str, names: list[str], most: int) -> list[str]:
         compared.append(len(names))
-        return difflib.get_close_matches(word, names, most)
+        return similar_names(word, names, most)
 
-    monkeypatch.setattr(text, "get_close_matches", few)
+    monkeypatch.setattr(difflib, "get_close_matches", few)
     names = [f"{'x' * 80}{number:05}" for number in range(18_000)]
     assert similar(f"{'x' * 79}17999", names, 1) == [f"{'x' * 80}17999"]
     assert similar("y" * (LONGEST + 1), names) == []

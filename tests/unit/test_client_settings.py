@@ -1,0 +1,82 @@
+"""The settings of commands that call a server, read without the models of the whole configuration."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from arkqueue.cli import runs, show
+from arkqueue.config import Configuration
+from arkqueue.config_sources import client_settings
+from arkqueue.errors import ConfigurationError
+from arkqueue.model import Trigger
+from arkqueue.states import RunState, State
+
+URL = "https://queue.example.org"
+
+
+@pytest.mark.parametrize(
+    ("text", "environ", "server"),
+    [
+        ("", {}, None),
+        (f'server = "{URL}"\ntoken = "abc"', {}, None),
+        ('server = "http://other"', {"ARKQUEUE_SERVER": URL, "ARKQUEUE_TOKEN": "abc\r\n"}, None),
+        ('server = "http://other"', {"ARKQUEUE_SERVER": "http://third"}, URL),
+        ("", {"ARKQUEUE_SERVER": "", "ARKQUEUE_TASK": "index", "XDG_DATA_HOME": "/data"}, None),
+    ],
+)
+def test_settings_of_a_client_are_those_of_the_whole_configuration(
+    text: str, environ: dict[str, str], server: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / "arkqueue.toml").write_text(text)
+    environ |= {"ARKQUEUE_HOME": f"{tmp_path}/../{tmp_path.name}"}
+    found, whole = client_settings(environ, None, None, server), Configuration.load(environ, server=server)
+    assert found is not None
+    assert (found.home, found.server, found.token) == (whole.home, whole.server, whole.token)
+
+
+@pytest.mark.parametrize(
+    ("text", "environ"),
+    [
+        ("sever = 'x'", {}),
+        ("server = 8417", {}),
+        ("token = 'a b'", {}),
+        ("", {"ARKQUEUE_TOKEN": "ä"}),
+        ("", {"ARKQUEUE_SERVER": "http://\udcff"}),
+        ("", {"ARKQUEUE_SEVER": ""}),
+        ("", {"ARKQUEUE_SLOTS": "0"}),
+        ("", {"DOCKER_HOST": "nowhere:"}),
+        ("slots = 0", {}),
+    ],
+)
+def test_everything_that_may_be_a_fault_is_left_to_the_whole_configuration(
+    text: str, environ: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "arkqueue.toml").write_text(text)
+    assert client_settings(environ, None, str(tmp_path), None) is None
+
+
+def test_file_that_is_missing_or_garbled_is_refused_alike(tmp_path: Path) -> None:
+    (tmp_path / "garbled.toml").write_text("server =")
+    for name in ("missing.toml", "garbled.toml"):
+        with pytest.raises(ConfigurationError) as early:
+            client_settings({}, tmp_path / name, None, None)
+        with pytest.raises(ConfigurationError) as late:
+            Configuration.load({}, tmp_path / name)
+        assert str(early.value) == str(late.value)
+
+
+def test_commands_that_call_a_server_import_no_models() -> None:
+    modules = "archive backfill client delivery holds lock logs pauses report runs scans show status token trigger verbs watch"
+    code = f"import sys\nfrom arkqueue.cli import {', '.join(modules.split())}\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    heavy = {"pydantic", "arkqueue.config", "arkqueue.model", "psycopg", "fastapi", "yaml", "rich", "docker", "asyncio"}
+    assert sorted(heavy.intersection(done.stdout.split())) == []
+
+
+def test_commands_know_every_state_and_trigger() -> None:
+    assert (set(runs.STATES), set(runs.TRIGGERS)) == (set(RunState), set(Trigger))
+    assert set(show.TASK_STATES) == set(State)
