@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from arkqueue.cli import runs, show
+from arkqueue.cli import beginning, runs, show
 from arkqueue.config import Configuration
 from arkqueue.config_sources import client_settings
 from arkqueue.errors import ConfigurationError
@@ -80,3 +81,11 @@ def test_commands_that_call_a_server_import_no_models() -> None:
 def test_commands_know_every_state_and_trigger() -> None:
     assert (set(runs.STATES), set(runs.TRIGGERS)) == (set(RunState), set(Trigger))
     assert set(show.TASK_STATES) == set(State)
+
+
+def test_objects_of_imports_are_not_examined_for_garbage() -> None:
+    before = gc.get_freeze_count()
+    with beginning():
+        made = [[] for _ in range(1000)]
+    assert gc.isenabled()
+    assert gc.get_freeze_count() >= before + len(made)
