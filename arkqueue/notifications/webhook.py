@@ -18,8 +18,6 @@ import time
 from pathlib import Path
 from typing import Final
 
-import httpx
-
 from arkqueue.config import Configuration
 from arkqueue.config.receivers import read_key
 from arkqueue.errors import ConfigurationError
@@ -76,6 +74,9 @@ def signature(key: bytes, id: str, timestamp: int, body: bytes) -> str:
 
 async def _post(url: str, body: bytes, headers: dict[str, str], ca_file: Path | None) -> tuple[int, str]:
     """The status of the answer, and the beginning of its body."""
+    # Imported at the first webhook, because many queue managers send none.
+    import httpx
+
     trusted = True if ca_file is None else ssl.create_default_context(cafile=ca_file)
     try:
         async with (

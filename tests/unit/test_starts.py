@@ -1,4 +1,6 @@
-"""The settings of commands that call a server, read without the models of the whole configuration."""
+"""What a program imports when it starts, and the settings of commands that call a server, which are
+read without the models of the whole configuration.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +19,12 @@ from arkqueue.model import Trigger
 from arkqueue.states import RunState, State
 
 URL = "https://queue.example.org"
+
+
+def imported_with(*modules: str) -> set[str]:
+    """The modules that a new process has after it has imported the given ones."""
+    code = f"import sys, {', '.join(modules)}\nprint(*sys.modules)"
+    return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
 
 
 @pytest.mark.parametrize(
@@ -71,11 +79,16 @@ def test_file_that_is_missing_or_garbled_is_refused_alike(tmp_path: Path) -> Non
 
 
 def test_commands_that_call_a_server_import_no_models() -> None:
-    modules = "archive backfill client delivery holds lock logs pauses report runs scans show status token trigger verbs watch"
-    code = f"import sys\nfrom arkqueue.cli import {', '.join(modules.split())}\nprint(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    heavy = {"pydantic", "arkqueue.config", "arkqueue.model", "psycopg", "fastapi", "yaml", "rich", "docker", "asyncio"}
-    assert sorted(heavy.intersection(done.stdout.split())) == []
+    names = "archive backfill client delivery holds lock logs pauses report runs scans show status token trigger verbs watch"
+    found = imported_with(*(f"arkqueue.cli.{name}" for name in names.split()))
+    assert not found & {"pydantic", "arkqueue.config", "arkqueue.model", "psycopg", "yaml", "rich", "asyncio"}
+
+
+def test_managers_import_no_web_framework_and_no_http_client() -> None:
+    found = imported_with(
+        "arkqueue.cli.serve", "arkqueue.queue_manager", "arkqueue.task_manager", "arkqueue.gateway.sql"
+    )
+    assert not found & {"fastapi", "starlette", "uvicorn", "httpx", "rich", "docker", "pygit2", "subvertpy"}
 
 
 def test_commands_know_every_state_and_trigger() -> None:
