@@ -18,10 +18,10 @@ from urllib.parse import urlencode, urlsplit
 
 import psycopg
 
-from arkqueue import workflow
 from arkqueue.db.session import Session
 from arkqueue.model import ArchiveId, BranchId, SourceFile, Workflow
 from arkqueue.queue import backfill, planning
+from arkqueue.workflow.parsing import parse
 from benchmarks import history
 from benchmarks.bench import Bench
 from benchmarks.lines import Line, a_queue, a_workflow
@@ -113,7 +113,7 @@ def _a_list(items: int) -> Workflow:
     rows = [{"id": f"item-{n}", "title": f"the title of item {n}"} for n in range(items)]
     tasks = [{"name": "tile", "command": "true", "foreach": {"file": "items.json"}}]
     files = [SourceFile("_workflows/list.json", json.dumps(tasks).encode())]
-    parsed = workflow.parse(files, lambda path: SourceFile(path, json.dumps(rows).encode()), items)
+    parsed = parse(files, lambda path: SourceFile(path, json.dumps(rows).encode()), items)
     assert not parsed.faults, [str(fault) for fault in parsed.faults]
     return parsed
 

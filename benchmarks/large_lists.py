@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from arkqueue import workflow
 from arkqueue.cli.serve import have_no_pauses
 from arkqueue.db.session import Session
 from arkqueue.model import ArchiveId, BranchId, Claim, End, Outcome, RunId, SourceFile, Workflow
 from arkqueue.queue import archives, claim, control, deletion, ending, finish, holds, pauses, planning, purge
 from arkqueue.queue.changes import change
+from arkqueue.workflow.parsing import parse
 from benchmarks.bench import Bench, Figure, at_most, never_above, ratio_at_most
 from benchmarks.canceling import PROCESS, timed_step
 from benchmarks.lines import CHAIN, Line, a_queue
@@ -160,7 +160,7 @@ def _workflow(items: int, previous: str) -> Workflow:
         for name, before in zip(names, [None, *names], strict=False)
     ]  # fmt: skip
     files = [SourceFile("_workflows/bench.json", json.dumps(tasks).encode())]
-    parsed = workflow.parse(files, lambda path: SourceFile(path, json.dumps(rows, indent=1).encode()), items)
+    parsed = parse(files, lambda path: SourceFile(path, json.dumps(rows, indent=1).encode()), items)
     assert not parsed.faults, [str(fault) for fault in parsed.faults]
     return parsed
 

@@ -22,7 +22,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from arkqueue import workflow
 from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.db import Database
 from arkqueue.db.session import Session
@@ -30,6 +29,7 @@ from arkqueue.model import ArchiveId, AttemptId, Claim, End, Outcome, Receipt, R
 from arkqueue.plan import Entry
 from arkqueue.queue import archives, claim, finish, ledger
 from arkqueue.task_manager.recorder import FEW_ENDS, LANES
+from arkqueue.workflow.parsing import parse
 
 CHUNK = 100
 """The revisions that one transaction appends, as in a queue manager."""
@@ -41,7 +41,7 @@ PAUSE = 0.005
 
 
 def a_workflow(text: str) -> Workflow:
-    parsed = workflow.parse([SourceFile("_workflows/bench.yaml", text.encode())])
+    parsed = parse([SourceFile("_workflows/bench.yaml", text.encode())])
     assert not parsed.faults, [str(fault) for fault in parsed.faults]
     return parsed
 

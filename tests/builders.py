@@ -40,6 +40,7 @@ from arkqueue.plan import Entry
 from arkqueue.queue import archives, attachments, claim, control, finish, ledger, retrying, submissions, triggering
 from arkqueue.workflow import payload
 from arkqueue.workflow.attachments import digest_of
+from arkqueue.workflow.parsing import parse
 
 PROCESS, HOST = "manager-1", "host-1"
 NOTHING = Workflow()
@@ -50,7 +51,7 @@ def a_workflow(tasks: dict[str, str] | str) -> Workflow:
     command gets the command ``true``, unless its fields contain ``# gate``.
     """
     text = textwrap.dedent(tasks) if isinstance(tasks, str) else "\n".join(_task(*task) for task in tasks.items())
-    parsed = workflow.parse([SourceFile("_workflows/test.yaml", text.encode())])
+    parsed = parse([SourceFile("_workflows/test.yaml", text.encode())])
     assert not parsed.faults, [str(f) for f in parsed.faults]
     return parsed
 

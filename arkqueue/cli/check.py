@@ -68,7 +68,7 @@ def _place(path: Path | None) -> Path:
 
 
 def _of_files(place: Path) -> dict[str, Any]:
-    from arkqueue.workflow import parse
+    from arkqueue.workflow.parsing import parse
 
     try:
         sources = _sources(place)

@@ -17,9 +17,8 @@ from arkqueue.errors import ArchiveUnreachable, NotFound
 from arkqueue.model import ArchiveKind, Fault, SourceFile
 from arkqueue.repository import TOO_LONG, WORKFLOWS, Archive, is_workflow_file, linked, locate, no_folder, open_archive
 from arkqueue.repository.limits import MOST_WORKFLOW_BYTES, MOST_WORKFLOW_FILES
-from arkqueue.workflow import parse
 from arkqueue.workflow.nodes import MAX_FAULTS
-from arkqueue.workflow.parsing import MOST_VALUES
+from arkqueue.workflow.parsing import MOST_VALUES, parse
 
 FAULTY = 65
 """The exit code with which the checker refuses a commit (``EX_DATAERR``). If the checker crashes,

@@ -17,7 +17,7 @@ class JudgesFiles(Protocol):
     def read_list(self, revision_id: str, path: str) -> SourceFile: ...
 
     def workflow(self, revision_id: str) -> Workflow:
-        from arkqueue.workflow import parse
+        from arkqueue.workflow.parsing import parse
 
         return parse(self.read_workflows(revision_id), partial(self.read_list, revision_id))
 

@@ -4,12 +4,11 @@
 The package is pure: it uses no file, clock or connection. So equal files give equal results, and a
 caller may cache the results by content. It never raises because of what a committer wrote: faults
 report that. Called by the queue manager for each revision, by the checking hooks and by
-``arkqueue check``.
+``arkqueue check``. They import ``parsing`` themselves: a task manager parses nothing, and
+``parsing`` loads what reads YAML.
 """
 
-from arkqueue.workflow.format import json_schema
 from arkqueue.workflow.frozen import from_database, from_json, to_json
 from arkqueue.workflow.lists import EMPTY, digest_of
-from arkqueue.workflow.parsing import parse
 
-__all__ = ["EMPTY", "digest_of", "from_database", "from_json", "json_schema", "parse", "to_json"]
+__all__ = ["EMPTY", "digest_of", "from_database", "from_json", "to_json"]

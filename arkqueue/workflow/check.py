@@ -1,7 +1,7 @@
 """Faults that appear only when all tasks of a revision are checked together: in names, edges
 between tasks, and cycles.
 
-The module is pure: tasks in, faults out. Called by ``arkqueue.workflow.parse`` after all files were
+The module is pure: tasks in, faults out. Called by ``arkqueue.workflow.parsing`` after all files were
 read.
 """
 

@@ -2,7 +2,7 @@
 
 A committer wrote these bytes, so all hostile input ends here as a fault with a position: not UTF-8,
 not YAML, not JSON, too big, too deep, aliases that expand without end, duplicate keys. This module
-does not know tasks, and never raises. Called only by ``arkqueue.workflow.parse``.
+does not know tasks, and never raises. Called only by ``arkqueue.workflow.parsing``.
 """
 
 from __future__ import annotations

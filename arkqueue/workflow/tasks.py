@@ -2,7 +2,7 @@
 format, and gives every fault its position.
 
 A task is checked as a whole even if parts of it are wrong: faulty parts are left out, so that its
-edges can still be checked against the other tasks. Called by ``arkqueue.workflow.parse``; ``check``
+edges can still be checked against the other tasks. Called by ``arkqueue.workflow.parsing``; ``check``
 examines the result.
 """
 

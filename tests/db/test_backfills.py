@@ -25,7 +25,7 @@ from arkqueue.views.doctor import examine
 from arkqueue.views.explain import explain, explain_name
 from arkqueue.views.needs import status
 from arkqueue.views.runs import run as view_of_run
-from arkqueue.workflow import parse
+from arkqueue.workflow.parsing import parse
 from tests.builders import AnArchive, a_workflow, an_archive, an_entry, no_lists
 from tests.db.test_races import Connect, one_after_the_other
 

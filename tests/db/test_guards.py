@@ -18,7 +18,7 @@ from arkqueue.queue.guards import Approver
 from arkqueue.queue.holds import How
 from arkqueue.queue.storage import files_of
 from arkqueue.views.explain import explain
-from arkqueue.workflow import parse
+from arkqueue.workflow.parsing import parse
 from tests.builders import AnArchive, a_workflow, an_archive, an_entry
 
 GUARDED = ArchiveSettings(process=True, require_approval=("publish", "deploy-*"))

@@ -22,7 +22,7 @@ from arkqueue.states import RunState
 from arkqueue.views import runs
 from arkqueue.views.doctor import examine
 from arkqueue.views.explain import explain, explain_name
-from arkqueue.workflow import parse
+from arkqueue.workflow.parsing import parse
 from tests.builders import AnArchive, a_workflow, an_archive, an_entry, no_lists
 from tests.db.portions import make_portions_small
 

@@ -19,9 +19,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arkqueue import workflow
 from arkqueue.errors import ArkqueueError
 from arkqueue.repository import Archive, locate, open_archive
+from arkqueue.workflow.parsing import parse
 from tests.fuzzing import fuzzed
 
 ODD = [
@@ -136,7 +136,7 @@ def test_whatever_is_pushed_is_read_or_refused_and_writes_nowhere_else(
     for id in (before, after):
         tried(lambda id=id: archive.workflows_key(id))
         if files := tried(lambda id=id: archive.read_workflows(id)):
-            workflow.parse(files)
+            parse(files)
     for previous in (None, before):
         for path in tried(lambda previous=previous: archive.changed_paths(previous, after)) or ():
             path.encode()

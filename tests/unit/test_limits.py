@@ -10,7 +10,7 @@ import pytest
 
 from arkqueue.model import Revision, SourceFile
 from arkqueue.repository.limits import LONGEST_AUTHOR, LONGEST_MESSAGE, bounded, too_many_workflows
-from arkqueue.workflow import parse
+from arkqueue.workflow.parsing import parse
 
 REVISION = Revision("7", 7, "ada", datetime(2026, 1, 1, tzinfo=UTC), "a change")
 

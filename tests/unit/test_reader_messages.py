@@ -20,7 +20,7 @@ from arkqueue.repository.limits import TooManyPaths
 from arkqueue.repository.location import Identity
 from arkqueue.repository.reader import messages
 from arkqueue.repository.reader.messages import Malformed, ReaderFault
-from arkqueue.workflow import parse
+from arkqueue.workflow.parsing import parse
 
 REVISION = Revision("12", 12, "Zoë", datetime(2026, 11, 24, tzinfo=UTC), "a\n\u2028b", Origin("pdf@3", 2), "long")
 

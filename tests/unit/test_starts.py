@@ -91,6 +91,10 @@ def test_managers_import_no_web_framework_and_no_http_client() -> None:
     assert not found & {"fastapi", "starlette", "uvicorn", "httpx", "rich", "docker", "pygit2", "subvertpy"}
 
 
+def test_task_manager_imports_no_reader_of_workflow_files() -> None:
+    assert not imported_with("arkqueue.task_manager", "arkqueue.gateway.sql") & {"yaml", "arkqueue.workflow.parsing"}
+
+
 def test_commands_know_every_state_and_trigger() -> None:
     assert (set(runs.STATES), set(runs.TRIGGERS)) == (set(RunState), set(Trigger))
     assert set(show.TASK_STATES) == set(State)

@@ -386,7 +386,8 @@ def put_workflow(
         word in file.text for word in (b"foreach", b"schema") for file in files
     ):
         return {"files": [put_file(file) for file in files]}
-    from arkqueue.workflow import parse, to_json
+    from arkqueue.workflow import to_json
+    from arkqueue.workflow.parsing import parse
 
     parsed = parse(files, read_file, most_items)
     return {
@@ -399,7 +400,8 @@ def put_workflow(
 
 
 def take_workflow(value: object) -> Workflow:
-    from arkqueue.workflow import from_json, parse
+    from arkqueue.workflow import from_json
+    from arkqueue.workflow.parsing import parse
 
     found = _dict(value)
     if "files" in found:

@@ -22,7 +22,7 @@ from arkqueue.runtime.home import host_id
 from arkqueue.runtime.shares import Shares
 from arkqueue.web import create_app, run_api
 from arkqueue.web.pages import submitting
-from arkqueue.workflow import parse
+from arkqueue.workflow.parsing import parse
 from tests.builders import AnArchive, an_archive, faulty
 from tests.system.pages.conftest import Visitors, a_token, first, form_of
 from tests.system.pages.conftest import said as words

@@ -25,7 +25,7 @@ from arkqueue.repository.reader import client as client_of_readers
 from arkqueue.repository.reader import payloads
 from arkqueue.web import ApiServer, connections
 from arkqueue.web.api import submissions as api
-from arkqueue.workflow import parse
+from arkqueue.workflow.parsing import parse
 from tests.builders import AnArchive, an_archive
 from tests.system.web.conftest import Client, problem
 from tests.waiting import PATIENCE, eventually

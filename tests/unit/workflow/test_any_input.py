@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arkqueue.model import PayloadKind, SourceFile, Workflow
-from arkqueue.workflow import from_json, parse, to_json
+from arkqueue.workflow import from_json, to_json
 from arkqueue.workflow.format import NOT_YET, Task
+from arkqueue.workflow.parsing import parse
 from arkqueue.workflow.payload import judge
 from tests.fuzzing import fuzzed
 

@@ -9,9 +9,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from arkqueue.workflow import json_schema
 from arkqueue.workflow.containers import image_fault
-from arkqueue.workflow.format import NOT_YET, Task
+from arkqueue.workflow.format import NOT_YET, Task, json_schema
 
 PUBLISHED = Path(__file__).parents[3] / "docs" / "workflow.schema.json"
 

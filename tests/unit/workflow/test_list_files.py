@@ -10,10 +10,10 @@ import tracemalloc
 import pytest
 
 from arkqueue.model import LONGEST_LIST, MOST_ITEMS, PayloadKind, SourceFile, Workflow
-from arkqueue.workflow import parse
 from arkqueue.workflow.document import document
 from arkqueue.workflow.list_files import MOST_FILES
 from arkqueue.workflow.nodes import Unreadable
+from arkqueue.workflow.parsing import parse
 from tests.counting import counted_calls
 
 TASK = "- {name: a, command: x, foreach: {file: lists/%s}%s}"

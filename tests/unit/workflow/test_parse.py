@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from arkqueue.model import LONGEST_ITEM, LONGEST_KEY, MOST_ITEMS, SourceFile, Workflow
-from arkqueue.workflow import from_json, lists, parse, tasks, to_json
+from arkqueue.workflow import from_json, lists, tasks, to_json
 from arkqueue.workflow.format import NOT_YET, Task
 from arkqueue.workflow.nodes import MAX_FAULTS
-from arkqueue.workflow.parsing import LONGEST_MESSAGE, LONGEST_WORD
+from arkqueue.workflow.parsing import LONGEST_MESSAGE, LONGEST_WORD, parse
 from arkqueue.workflow.spelling import Speller
 
 HERE = Path(__file__).parent

@@ -12,9 +12,10 @@ import pytest
 from referencing import Registry
 
 from arkqueue.model import PayloadKind, SourceFile, Workflow
-from arkqueue.workflow import parse, schemas
+from arkqueue.workflow import schemas
 from arkqueue.workflow.document import document
 from arkqueue.workflow.nodes import MAX_DEPTH
+from arkqueue.workflow.parsing import parse
 from arkqueue.workflow.payload import judge
 from arkqueue.workflow.schemas import MOST_MISFITS
 from arkqueue.workflow.source import MAX_BYTES
