@@ -20,6 +20,7 @@ from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
+from arkqueue.cli.program import beginning
 from arkqueue.config_sources import client_settings
 from arkqueue.errors import NO_CALL, NO_FIELD, ArkqueueError, ConfigurationError, Forbidden, Invalid, NotFound
 from arkqueue.runtime.address import URL_FILE, is_served
@@ -115,9 +116,10 @@ def connect(home: str | None, config: str | None, server: str | None) -> Client:
 
 def _whole(file: Path | None, home: str | None, server: str | None) -> Configuration:
     """The whole configuration, for `connect`. Imported only here: `config_sources`."""
-    from arkqueue.config import Configuration
+    with beginning():
+        from arkqueue.config import Configuration
 
-    return Configuration.load(file=file, home=home, server=server)
+        return Configuration.load(file=file, home=home, server=server)
 
 
 def archive_path(name: str) -> str:

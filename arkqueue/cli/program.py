@@ -12,7 +12,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import ModuleType
 from typing import Any
 
 import click
@@ -86,26 +85,19 @@ REMEDIES = {
 
 @contextmanager
 def beginning() -> Iterator[None]:
-    """Inside the block, the garbage collector does not run, and afterwards it does not examine the
-    objects that exist by then. Objects that modules make when they are imported stay, and examining
-    them again and again takes a tenth of a start.
+    """Inside the block, the garbage collector does not run. If modules are imported there, it never
+    examines the objects that exist by the end of the block: what modules make stays, and examining
+    all of it again and again takes a tenth of a start.
     """
-    was_on = gc.isenabled()
+    was_on, imported = gc.isenabled(), len(sys.modules)
     gc.disable()
     try:
         yield
     finally:
         if was_on:
-            gc.freeze()
+            if len(sys.modules) > imported:
+                gc.freeze()
             gc.enable()
-
-
-def _module(name: str) -> ModuleType:
-    """The module of a command, imported without garbage collection."""
-    if name in sys.modules:
-        return sys.modules[name]
-    with beginning():
-        return importlib.import_module(name)
 
 
 class Commands(click.Group):
@@ -117,7 +109,8 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:  # noqa: ARG002
         if name not in COMMANDS:
             return None
-        module = _module(f"arkqueue.cli.{COMMANDS[name][0]}")
+        with beginning():
+            module = importlib.import_module(f"arkqueue.cli.{COMMANDS[name][0]}")
         command: click.Command = getattr(module, name.replace("-", "_"))
         return command
 

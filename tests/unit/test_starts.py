@@ -8,6 +8,7 @@ import gc
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -100,9 +101,12 @@ def test_commands_know_every_state_and_trigger() -> None:
     assert set(show.TASK_STATES) == set(State)
 
 
-def test_objects_of_imports_are_not_examined_for_garbage() -> None:
+def test_objects_of_imports_are_not_examined_for_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
     before = gc.get_freeze_count()
     with beginning():
         made = [[] for _ in range(1000)]
     assert gc.isenabled()
+    assert gc.get_freeze_count() == before, "nothing was imported"
+    with beginning():
+        monkeypatch.setitem(sys.modules, "just_imported", ModuleType("just_imported"))
     assert gc.get_freeze_count() >= before + len(made)
