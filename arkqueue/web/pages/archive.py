@@ -302,26 +302,27 @@ def _open_row(
 
 def words_of_newest(row: Row) -> str:
     """The state of a run that has not settled as the end of a sentence, with its running tasks, or
-    else with its ready or deferred ones. A run with held tasks in which nothing happens before a
-    release, or before a task of another run, says so.
+    else with its ready or deferred ones. A run in which nothing happens before a release, or before a
+    task of another run, says so.
     """
     newest, tasks = row.run, [cell.task for cell in row.cells if cell]
     if running := [task.name for task in tasks if task.state is State.RUNNING]:
         return f"{run_sentence(newest)}: {_these_are(running, State.RUNNING)}"
     goes_on = newest.counts.running or any(task.state in _MAY_GO_ON for task in tasks)
-    if goes_on or not newest.counts.held:
+    if goes_on:
         is_idle = newest.state is RunState.PROCESSING and not newest.counts.running
         by_state = {state: [task.name for task in tasks if task.state is state] for state in _MAY_GO_ON}
         state = next((state for state in _MAY_GO_ON if is_idle and by_state[state]), None)
         return run_sentence(newest) + (f": {_these_are(by_state[state], state)}" if state else "")
     held = [task.name for task in tasks if task.state is State.HELD and not task.awaits]
-    if held or all(task.state is not State.HELD for task in tasks):
+    if held or (newest.counts.held and all(task.state is not State.HELD for task in tasks)):
         more = f" and {len(held) - MOST_HELD} more" if len(held) > MOST_HELD else ""
         return "waits for a release" + (f" of {', '.join(held[:MOST_HELD])}{more}" if held else "")
     branch, _, _ = newest.full_name.rpartition("@")
     elsewhere = (task.awaits for task in tasks if task.awaits.startswith(f"{branch}@"))
     outside = next((awaits for awaits in elsewhere if not awaits.startswith(f"{newest.full_name}/")), "")
-    return f"waits for {outside.removeprefix(f'{branch}@')}" if outside else run_sentence(newest)
+    is_stuck = outside and newest.state is not RunState.PENDING
+    return f"waits for {outside.removeprefix(f'{branch}@')}" if is_stuck else run_sentence(newest)
 
 
 def _these_are(names: Sequence[str], state: State) -> str:

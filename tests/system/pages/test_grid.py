@@ -698,6 +698,17 @@ def test_the_sentence_on_the_newest_revision_names_what_is_deferred_or_ready_if_
     assert "2 is processing: a, c are deferred ;" in said(operator.get("/papers"))
 
 
+def test_the_sentence_on_the_newest_revision_names_the_task_of_an_earlier_one_that_holds_it_up(
+    operator: httpx.Client, session: Session
+) -> None:
+    archive = an_archive(session)
+    archive.commit({"pdf": "", "upload": "depends: [pdf, PREV]"})
+    archive.fail("pdf@2")
+    archive.commit({"pdf": "", "upload": "depends: [pdf, PREV]"})
+    archive.run("pdf@3")
+    assert "3 waits for 2/pdf ; it was planned" in said(operator.get("/papers"))
+
+
 def test_the_header_has_the_state_of_a_list_however_long_ago_it_ran(operator: httpx.Client, session: Session) -> None:
     archive = an_archive(session)
     archive.commit({"files": "foreach: [x, y]", "others": "foreach: [x, y]", "a": ""})
