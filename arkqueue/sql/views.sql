@@ -494,11 +494,15 @@ cross join lateral (
 where run.id = any(array(select unnest(%(runs)s::bigint[])))
 order by run.id desc;
 
+-- part: unneeded
+-- Whether a task was skipped because the failure for which it runs did not happen (design 5.6).
+t.state = 'skipped' and exists (select from task root where root.id = t.root_id and root.state = 'completed') as is_unneeded
+
 -- part: listed
 -- Tasks with their newest attempts. The places of their runs are left out, because the caller knows
 -- them.
 select t.id, t.run_id, t.number, t.run, t.name, t.item, t.kind, t.state, not t.program as gate, t.exclusive, t.priority, t.attempts, t.losses, t.waived, t.stop, t.by, t.unmet, t.fired,
-       t.definition_id, t.due_at, t.ready_at, t.settled_at, t.root_id, t.superseded_by, t.fault, t.polls,
+       t.definition_id, t.due_at, t.ready_at, t.settled_at, t.root_id, {part unneeded}, t.superseded_by, t.fault, t.polls,
        t.attempt_id as attempt, at.started_at, at.ended_at, at.exit_code, at."end", at.message, coalesce(tm.hostname, at.host) as host,
        t.hold_id, h.by as held_by, {part held_note} as held_note
 from task t
@@ -654,7 +658,7 @@ order by t.position, t.id limit %(limit)s;
 -- name: show_tasks
 -- Tasks by id, with their places and their newest attempts.
 select t.id, t.run_id, t.branch_id, t.number, t.run, t.name, t.item, t.kind, t.state, not t.program as gate, t.exclusive, t.priority, t.attempts, t.losses, t.waived, t.stop, t.by, t.unmet, t.fired, t.asks,
-       t.definition_id, t.due_at, t.ready_at, t.settled_at, t.root_id, t.superseded_by, t.fault, t.polls, t.deferred_at, t.retries,
+       t.definition_id, t.due_at, t.ready_at, t.settled_at, t.root_id, {part unneeded}, t.superseded_by, t.fault, t.polls, t.deferred_at, t.retries,
        t.deferred_at + (select make_interval(secs => (d.body->>'deadline')::float8) from definition d where d.id = t.definition_id) as deadline_at,
        t.attempt_id as attempt, at.claimed_at, at.started_at, at.ended_at, at.exit_code, at."end", at.message, coalesce(tm.hostname, at.host) as host,
        at.lease_until, at.lease_until < clock_timestamp() as lapsed, at.lease_until + at.outlives as reserved_until, tm.seen_at,

@@ -527,7 +527,9 @@ def _why(row: Any, root: str | None, superseded_by: str | None, awaits: str) -> 
         case State.WAITING:
             return "stopping what it cancels" if row.fired and row.unmet else ""
         case State.SKIPPED:
-            return f"because of {root}" if root else f"skipped{by}"
+            if root is None:
+                return f"skipped{by}"
+            return f"as {root} completed" if row.is_unneeded else f"because of {root}"
         case State.CANCELED:
             return f"superseded by {superseded_by}" if superseded_by else f"canceled{by}"
         case State.FAILED | State.REJECTED:

@@ -535,6 +535,8 @@ def words_of(task: TaskView) -> str:
         case State.WAITING:
             wait, space, rest = task.why.removeprefix("for ").partition(" ")
             return f"for {_short(wait, task)}{space}{rest}" if task.why.startswith("for ") else task.why
+        case State.SKIPPED if task.why.startswith("as "):
+            return "not needed"
         case State.SKIPPED:
             return f"with {_short(task.root, task)}" if task.root else "by hand"
     return str(task.state)

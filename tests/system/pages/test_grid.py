@@ -174,6 +174,16 @@ def test_a_cell_says_once_that_its_task_was_canceled_or_skipped_and_by_whom(
     assert found["papers@4/c"] == "papers@4/c is skipped because of papers@4/a."
 
 
+def test_a_task_that_only_a_failure_starts_is_not_needed_without_one(operator: httpx.Client, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"deposit": "", "clean-up": "depends: [{task: deposit, when: failed}]"})
+    archive.run("deposit@2")
+    cell = cells(operator)["papers@2/clean-up"]
+    assert cell["words"] == "not needed"
+    assert cell["says"] == "papers@2/clean-up is skipped as papers@2/deposit completed."
+    assert "skipped as deposit completed" in said(operator.get("/papers@2"))
+
+
 def test_what_waits_says_when_it_may_start_from_how_long_its_tasks_took(
     operator: httpx.Client, session: Session
 ) -> None:
