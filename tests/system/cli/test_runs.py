@@ -467,7 +467,8 @@ def test_explain_gives_each_command_once(arkqueue: Cli, session: Session) -> Non
     archive = an_archive(session)
     archive.commit({"a": "", "b": "", "c": "depends: [a, b]"})
     done = arkqueue("explain", "papers@2/c")
-    assert done.out.count("is ready, but no task manager is running.") == 2
+    assert done.out.count("is ready, but no task manager is running.") == 1
+    assert "It waits for 1 more task that is ready: papers@2/b." in done.out
     assert done.out.count("  arkqueue worker\n") == 1
     assert archive.states()["c@2"] == "waiting"
 
