@@ -194,5 +194,6 @@ def whole_list(row: Any) -> str:
 
 
 def some(names: Sequence[str]) -> str:
-    """The first few of some names."""
-    return ", ".join(names[:MOST_SOME]) + (", …" if len(names) > MOST_SOME else "")
+    """The first few of some names, and the number of the others."""
+    more = len(names) - MOST_SOME
+    return ", ".join(names[:MOST_SOME]) + (f" and {more:,} more" if more > 0 else "")

@@ -611,7 +611,7 @@ def test_many_obstacles_are_cut_off(session: Session) -> None:
     first, others = told.reasons
     assert first.text.startswith("It waits (through papers@3/PREV:*) for papers@2/t0, which is ready, but ")
     assert first.text.endswith(
-        " It waits for 19 more tasks that are ready: papers@2/t1, papers@2/t2, papers@2/t3, papers@2/t4, papers@2/t5, …."
+        " It waits for 19 more tasks that are ready: papers@2/t1, papers@2/t2, papers@2/t3, papers@2/t4, papers@2/t5 and 14 more."
     )
     assert len(first.tasks) == 20
     assert others.text == "It also waits for 10 other tasks."
@@ -628,7 +628,7 @@ def test_items_that_wait_alike_have_one_reason(session: Session) -> None:
     _, running, ready, others = told.reasons
     assert running.text.endswith(" It waits for 1 more item of page that is running: papers@2/page/p001.")
     assert " for papers@2/page/p002, which is ready and waits for a slot: no task is ahead of it " in ready.text
-    assert ready.text.endswith(" papers@2/page/p005, papers@2/page/p006, papers@2/page/p007, ….")
+    assert ready.text.endswith(" papers@2/page/p005, papers@2/page/p006, papers@2/page/p007 and 12 more.")
     assert " It waits for 17 more items of page that are ready: papers@2/page/p003, " in ready.text
     assert others.text == "It also waits for 110 other tasks."
     assert told.commands == ["arkqueue logs papers@2/page/p000 -f"]
