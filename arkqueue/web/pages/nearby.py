@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote
 
 from arkqueue.errors import ArkqueueError, Invalid, NotFound
@@ -96,12 +96,17 @@ def _of_archive(caller: Caller, name: Name) -> list[str]:
 
 
 def _tasks(caller: Caller, name: Name) -> list[str]:
-    """The tasks of a run whose names are similar to a task's name; for an item, the lists."""
+    """The task of this name in another run of the revision, and the tasks of the run whose names are
+    similar to it; for an item, the lists.
+    """
     place = find_revision(caller.session, caller.archive(name.archive), name)
+    asked: dict[str, Any] = {"branch": place.branch, "name": name.task, "number": place.number, "item": name.item}
+    others = [row.run for row in caller.session.rows("tasks_named", **asked)[:1]]
+    elsewhere = [str(replace(name, run=None if run == COMMIT_RUN else run)) for run in others]
     own = own_names(caller.session, place, name.run or COMMIT_RUN)
     run = str(replace(name, task=None, item=""))
     near = _near(name.task or "", own)
-    return [list_name(run, task) if name.item else run + task_in_run(task) for task in near]
+    return elsewhere + [list_name(run, task) if name.item else run + task_in_run(task) for task in near]
 
 
 def _revisions(caller: Caller, name: Name) -> list[str]:

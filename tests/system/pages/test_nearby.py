@@ -64,6 +64,14 @@ def test_an_unknown_address_offers_what_is_near_it(admin: httpx.Client, papers: 
             assert admin.get(place, follow_redirects=True).status_code == 200, place
 
 
+def test_a_task_of_another_run_of_the_revision_is_offered_first(admin: httpx.Client, papers: AnArchive) -> None:
+    papers.commit({"index": "", "release": "on: manual"})
+    papers.trigger(4, "release")
+    page = admin.get("/papers@4/release")
+    assert "Another run has it: papers@4.2/release." in said(page, 404)
+    assert offered(page)[:2] == ["/papers@4.2/release", "/papers@4"]
+
+
 def test_names_that_the_visitor_may_not_see_are_not_offered(
     session: Session, visitor: Visitors, papers: AnArchive
 ) -> None:
