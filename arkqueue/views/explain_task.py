@@ -38,7 +38,7 @@ from arkqueue.views.explanation import (
 )
 from arkqueue.views.graph import kind_of
 from arkqueue.views.naming import task_name, task_names
-from arkqueue.views.not_starting import asking, ready
+from arkqueue.views.not_starting import Around, asking, ready
 from arkqueue.views.outdated import SKIP_OUTDATED, at, come_back_late, gone, late_release, later, outdated, rows_by_id
 from arkqueue.views.reasons import (
     MOST_ITEMS,
@@ -372,9 +372,11 @@ class ExplainedTask:
         ends = {e.source: e for e in reversed(edges) if e.source not in into}
         chosen = sorted(ends)[:MOST_REASONS]
         obstacles = rows_by_id(self.session, chosen)
-        ways = _ways(row.id, into)
+        ways, around = _ways(row.id, into), Around(self.session, chosen, self.seen)
         reasons = self._gates_of_lists(sources.values())
-        told = [(obstacles[id], self._obstacle(ends[id], obstacles[id], ways[id])) for id in chosen if id in ways]
+        told = [
+            (obstacles[id], self._obstacle(ends[id], obstacles[id], ways[id], around)) for id in chosen if id in ways
+        ]
         reasons += alike_once(told)
         # A task that closes a gate and itself waits is worth mentioning, although it is not the
         # obstacle.
@@ -390,8 +392,8 @@ class ExplainedTask:
             reasons.append(Reason(kind=Why.WAITS_FOR_RUNNING, text=text))
         return held_together(reasons, row), waits
 
-    def _asking(self, row: Any, subject: str) -> list[Reason]:
-        return asking(self.session, row, subject, brief=self.brief, seen=self.seen)
+    def _asking(self, row: Any, subject: str, around: Around | None = None) -> list[Reason]:
+        return asking(self.session, row, subject, around, brief=self.brief, seen=self.seen)
 
     def _gates_of_lists(self, sources: Iterable[Any]) -> list[Reason]:
         """The progress of the lists at whose gates the task waits."""
@@ -412,8 +414,10 @@ class ExplainedTask:
             return reason
         return Reason(kind=Why.ABOUT_TO_START, text="It waits for nothing, and becomes ready within a moment.")
 
-    def _obstacle(self, edge: Any, other: Any, way: Sequence[int]) -> Reason:
-        """The reason for one obstacle, the task at the end of a chain of unmet edges."""
+    def _obstacle(self, edge: Any, other: Any, way: Sequence[int], around: Around) -> Reason:
+        """The reason for one obstacle, the task at the end of a chain of unmet edges. ``around``: of
+        all obstacles.
+        """
         name, via = task_name(other), self._via(way)
         only = "a failure of " if edge.failed and edge.target == self.row.id else ""
         subject = f"It waits{via} for {only}{name}, which"
@@ -435,7 +439,7 @@ class ExplainedTask:
                 reason = running(self.session, other, subject)
                 return replace(reason, kind=Why.SILENT if reason.kind is Why.SILENT else Why.WAITS_FOR_RUNNING)
             case State.READY:
-                return ready(self.session, other, subject, brief=self.brief)
+                return ready(self.session, other, subject, around, brief=self.brief)
             case State.DEFERRED:
                 return deferred(other, subject)
             case State.HELD:
@@ -448,7 +452,7 @@ class ExplainedTask:
             ):
                 text = f"{subject} is to run again, but a retry with --from was interrupted before it reached this task. Repeat that command."
                 return Reason(kind=Why.BLOCKED, text=text, tasks=[name], commands=[again])
-        for reason in self._asking(other, subject) or parked(other, subject):
+        for reason in self._asking(other, subject, around) or parked(other, subject):
             return reason
         return Reason(kind=Why.ABOUT_TO_START, text=f"{subject} is {other.state}.", tasks=[name])
 
