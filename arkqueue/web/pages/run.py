@@ -19,7 +19,7 @@ from arkqueue.names import EVERY_TASK, Name, task_in_run
 from arkqueue.queue.many import COMES_BACK
 from arkqueue.states import MOVES, SETTLED, Event, RunState, State
 from arkqueue.views.archives import removal_of
-from arkqueue.views.attention import NoteView, faulty_at_heads, last_lines, notes_of, unhandled_among
+from arkqueue.views.attention import NoteView, faulty_at_heads, last_lines, notes_of, unhandled_among, unhandled_in
 from arkqueue.views.explain import explain_first
 from arkqueue.views.explanation import Explanation
 from arkqueue.views.graph import graph, unmet_pairs
@@ -126,6 +126,7 @@ def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict
         "_needs_release": any(map(_waits_for_release, view.tasks))
         or (is_long and _number(lists, State.HELD) > sum(numbers.behind.values())),
         "lists": lists if is_long else [],
+        "_alarming": {name for _, name in unhandled_in(caller.session, [id])} if is_long and not is_over else set(),
         **items,
         "_barred": barred,
         "_refused_of_list": refused_list(items["items"], barred),

@@ -171,6 +171,19 @@ def test_a_list_is_noted_in_the_grid_only_if_nothing_of_it_needs_a_person(
     assert "1/3, 2 failed · noted<" in operator.get("/papers").text
 
 
+def test_the_keys_reach_the_failures_of_a_list_of_which_a_page_shows_numbers(
+    operator: httpx.Client, session: Session
+) -> None:
+    archive = an_archive(session)
+    items = ", ".join(f"i{number:03}" for number in range(120))
+    archive.commit({"links": f"foreach: [{items}]", "pages": f"foreach: [{items}]"})
+    archive.fail("links/i001@2")
+    assert alarms(operator, "/papers@2") == {"papers@2?list=links"}
+    assert alarms(operator, "/papers@2?list=links") == {"papers@2/links/i001"}
+    control.note(session, "known", "ann", run=RunId(archive.run_id(2)), task=archive.task("links/i001@2"))
+    assert alarms(operator, "/papers@2") == set()
+
+
 def test_failures_of_a_backfill_are_unhandled_until_they_are_noted(operator: httpx.Client, session: Session) -> None:
     archive = an_old_archive(session)
     archive.run("thumbs@5")  # what the head completed repairs no failure of a backfill
