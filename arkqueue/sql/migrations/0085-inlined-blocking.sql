@@ -1,4 +1,4 @@
--- The same rule without FROM, so that the server inlines it.
+-- The body of blocks_behind without FROM, which the server inlines. Its result is the same.
 create or replace function blocks_behind(
     settled boolean, crossing boolean, has_root boolean, state task_state, waived boolean, blocks smallint, has_begun boolean) returns smallint
     language sql immutable as
