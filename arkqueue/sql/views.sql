@@ -1440,14 +1440,23 @@ where t.state in ('failed', 'rejected') and not t.waived
 -- The unhandled failures among some tasks.
 select t.id {part unhandled_here} and t.id = any(%(tasks)s);
 
--- name: repaired_among
--- The failures among some tasks that a later revision has repaired, and on which nobody has written a
--- note.
-select t.id
-from task t join run on run.id = t.run_id
+-- name: still_blocking
+-- The failures that a later revision has repaired, and behind which tasks wait all the same: the newest
+-- of each archive. They are looked for among `tasks`, and among those because of which tasks were
+-- skipped that still block others, of which at most `looked_at` are read.
+select distinct on (t.archive_id) t.id, a.name as archive
+from task t
+join run on run.id = t.run_id join branch b on b.id = t.branch_id join archive a on a.id = t.archive_id
 left join completion c on (c.branch_id, c.name, c.item) = (t.branch_id, t.name, t.item)
-where t.id = any(%(tasks)s) and t.state in ('failed', 'rejected') and not t.waived and run.backfill_id is null
-  and not {part not_repaired} and {part not_noted};
+where t.id = any(array(
+        select unnest(%(tasks)s::bigint[])
+        union
+        select s.root_id from (select id, root_id from task where blocks > 0 and root_id is not null limit %(looked_at)s) s
+        where exists (select from edge e join task w on w.id = e.target where e.source = s.id and not e.met and w.settled_at is null)))
+  and (%(archives)s::bigint[] is null or t.archive_id = any(%(archives)s))
+  and t.state in ('failed', 'rejected') and not t.waived and run.backfill_id is null and run.deleted_at is null and b.deleted_at is null and a.removed_at is null
+  and not {part not_repaired} and {part not_noted}
+order by t.archive_id, t.id desc;
 
 -- name: unhandled_in_runs
 -- The names of the tasks with unhandled failures of some runs, and the first failure of each: one that

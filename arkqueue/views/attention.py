@@ -36,6 +36,8 @@ MOST_FAILED_RUNS = 101
 """The most runs of one archive that are told to have unhandled failures."""
 MOST_HOLDS = 200
 """The most backfills with failures, holds of many tasks, and interrupted retries, that are read."""
+MOST_BLOCKING = 10_000
+"""The most skipped tasks that still block others of which the failures are looked for."""
 T = TypeVar("T")
 S = TypeVar("S")
 _COLOURS = re.compile(r"\x1b\[[0-9;:]*m")
@@ -274,7 +276,8 @@ class Attention:
     those of ``together``. ``paused_locks``: the paused locks of the installation; of some archives,
     only the locks that one of their tasks has or waits for. All others have the newest first.
     ``interrupted``: retries of a part of a run that have not reached all of their tasks.
-    ``stranded``: ready tasks that no running task manager can run.
+    ``stranded``: ready tasks that no running task manager can run. ``blocking``: failures that a later
+    revision has repaired, and behind which tasks still wait: the newest of each archive.
     """
 
     faulty: list[Several[RunView]]
@@ -287,11 +290,15 @@ class Attention:
     paused_locks: list[PausedLockView]
     interrupted: list[Several[Interrupted]]
     stranded: list[Several[Stranded]]
+    blocking: list[Several[TaskView]]
 
 
-def attention(session: Session, archives: Sequence[ArchiveId] | None, most: int, each: int) -> Attention:
+def attention(
+    session: Session, archives: Sequence[ArchiveId] | None, most: int, each: int, waited_for: Collection[int] = ()
+) -> Attention:
     """The tasks, runs and backfills that need a person. ``archives`` None: all. ``most``: about the
-    most of each kind that are shown; ``each``: the most of one archive. A running task hangs if its
+    most of each kind that are shown; ``each``: the most of one archive. ``waited_for``: failures for
+    which tasks are known to wait. A running task hangs if its
     task manager is silent, or if it takes `TIMES` as long as usual and `LONGER` seconds more.
     """
     asked = {"archives": None if archives is None else list(archives)}
@@ -306,9 +313,10 @@ def attention(session: Session, archives: Sequence[ArchiveId] | None, most: int,
         ("paused_everywhere", asked),
         ("interrupted_retries", asked | {"most": MOST_HOLDS}),
         ("stranded_tasks", asked | {"most": MOST_HOLDS, "silence": SILENCE}),
+        ("still_blocking", asked | {"tasks": [*waited_for], "looked_at": MOST_BLOCKING}),
     )
-    faulty, backfills, hanging, together, interrupted, stranded = (
-        _in_shares(_by_archive(rows[at]), most, each) for at in (0, 2, 3, 5, 7, 8)
+    faulty, backfills, hanging, together, interrupted, stranded, blocking = (
+        _in_shares(_by_archive(rows[at]), most, each) for at in (0, 2, 3, 5, 7, 8, 9)
     )
     failed = _in_shares(
         [Several(row.archive, list(zip(row.ids, row.items, strict=True)), row.count) for row in rows[1]], most, each
@@ -321,7 +329,7 @@ def attention(session: Session, archives: Sequence[ArchiveId] | None, most: int,
     ids = (
         [id for one in failed for id, _ in one.shown]
         + [id for one in held for id, *_ in one.shown]
-        + [row.id for some in (hanging, stranded) for one in some for row in one.shown]
+        + [row.id for some in (hanging, stranded, blocking) for one in some for row in one.shown]
     )
     tasks = {task.id: task for task in tasks_by_id(session, ids)}
     runs = {run.id: run for run in views_of_runs(session, [row.id for one in faulty for row in one.shown])}
@@ -341,6 +349,7 @@ def attention(session: Session, archives: Sequence[ArchiveId] | None, most: int,
         [paused_lock(row) for row in rows[6]],
         _each(interrupted, lambda row: Interrupted(run_name(row), row.note)),
         _each(stranded, lambda row: _stranded(row, tasks.get(row.id))),
+        _each(blocking, lambda row: tasks.get(row.id)),
     )
 
 

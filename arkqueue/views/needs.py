@@ -38,7 +38,7 @@ from arkqueue.views.outdated import SKIP_OUTDATED, Late, outdated_holds, perhaps
 from arkqueue.views.reasons import retry_from_command
 from arkqueue.views.remedies import RETRY, SETTINGS, WAIVE, Remedy, failures, questions, remedies_of
 from arkqueue.views.runs import RunView
-from arkqueue.views.tasks import tasks_by_id
+from arkqueue.views.tasks import TaskView
 from arkqueue.views.waits import Wait, waits_of
 
 MOST_NEEDS: Final = 30
@@ -47,6 +47,8 @@ MOST_EACH: Final = 5
 """The most tasks of one kind and archive that have lines. One more line counts the others."""
 MOST_OF_ONE: Final = 500
 """The most tasks of one kind that have lines if a person asks about a single archive."""
+BEHIND: Final = "later tasks wait behind what was skipped because of it"
+"""What a repaired failure still does, where the waiting tasks are not known."""
 MOST_ARCHIVES: Final = 100
 """The most stopped, held and paused archives that have lines."""
 
@@ -210,7 +212,9 @@ def needs_of(
     runs and tasks of ``covered`` archives (None: all). ``bad``: the names of all archives that need a
     person themselves. ``waits``: why tasks of some archives wait, from `waits_of`. ``is_whole``: True to list up to `MOST_OF_ONE` tasks of each kind.
     """
-    known = attention(session, covered, *((MOST_OF_ONE, MOST_OF_ONE) if is_whole else (MOST_NEEDS, MOST_EACH)))
+    blocked = {wait.failure: wait.text for some in waits.values() for wait in some if wait.failure is not None}
+    most = (MOST_OF_ONE, MOST_OF_ONE) if is_whole else (MOST_NEEDS, MOST_EACH)
+    known = attention(session, covered, *most, waited_for=blocked)
     lines = last_lines(session, [failure.task for one in known.failures for failure in one.shown])
     helps, hindered = _helps_and_hindered(session, known)
     needs = [*map(_paused_lock, known.paused_locks), *(need for one in found for need in _of_archive(one))]
@@ -247,7 +251,7 @@ def needs_of(
         ("failure", "failures"),
         UNHANDLED,
     )
-    needs += _blocking(session, waits)
+    add("failed", known.blocking, lambda task: _blocking(task, blocked.get(task.id, BEHIND)), ("", ""))
     add("failed", known.backfills, _failed_in, ("backfill with failures", "backfills with failures"))
     add("waiting", known.interrupted, _interrupted, ("interrupted retry", "interrupted retries"))
     add(
@@ -397,17 +401,11 @@ def _because(late: Late | None) -> str:
     return f" · {late.why}" if late else ""
 
 
-def _blocking(session: Session, waits: Mapping[int, Sequence[Wait]]) -> list[Need]:
-    """The failures that a later revision has repaired, and behind which tasks still wait: one of each
-    archive. Nothing but a person ends such a wait.
+def _blocking(task: TaskView, text: str) -> Need:
+    """A failure that a later revision has repaired, and behind which tasks still wait. Nothing but a
+    person ends such a wait.
     """
-    blocked = {wait.failure: wait for some in waits.values() for wait in some if wait.failure is not None}
-    rows = session.rows("repaired_among", tasks=[*blocked]) if blocked else []
-    found = tasks_by_id(session, [row.id for row in rows])
-    return [
-        _need("failed", task.full_name, f"repaired by a later revision, but {blocked[task.id].text}", WAIVE, tasks=[task.id])
-        for task in found
-    ]  # fmt: skip
+    return _need("failed", task.full_name, f"repaired by a later revision, but {text}", WAIVE, tasks=[task.id])
 
 
 def _failed_in(backfill: FailuresOfBackfill) -> Need:

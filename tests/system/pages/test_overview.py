@@ -21,6 +21,7 @@ from arkqueue.queue import archives, claim, control, holds, locks, pauses
 from arkqueue.queue.tokens import Scope
 from arkqueue.views.explain import explain
 from arkqueue.views.needs import status
+from arkqueue.web.pages import overview
 from tests.builders import HOST, PROCESS, AnArchive, a_workflow, an_archive, an_entry, faulty
 from tests.db.test_backfills import an_old_archive, fill, plan_all
 from tests.db.test_scratch import Host
@@ -53,7 +54,7 @@ def started(archive: AnArchive, key: str, ago: str) -> None:
 
 
 def test_a_failure_that_was_repaired_and_still_holds_tasks_up_needs_a_person(
-    operator: httpx.Client, archive: AnArchive
+    operator: httpx.Client, archive: AnArchive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tasks = {"pdf": "", "upload": "depends: [pdf, PREV]"}
     archive.commit(tasks)
@@ -67,6 +68,11 @@ def test_a_failure_that_was_repaired_and_still_holds_tasks_up_needs_a_person(
     text = "repaired by a later revision, but upload waits for 3/pdf (failed), through 3/upload"
     assert needs(operator) == [("papers@3/pdf", text, "skip")]
     assert [need.command for need in status(archive.session, None, None, 90).needs] == ["arkqueue skip papers@3/pdf"]
+    # Of an archive that is not on the page, only the failure is read.
+    an_archive(archive.session, "first")
+    monkeypatch.setattr(overview, "PAGE", 1)
+    text = "repaired by a later revision, but later tasks wait behind what was skipped because of it"
+    assert needs(operator) == [("papers@3/pdf", text, "skip")]
     confirm(operator, press(operator, "/", "papers@3/pdf", "skip", sure=""))
     assert needs(operator) == []
     assert archive.state("upload@4") == "ready"
