@@ -68,7 +68,7 @@ def test_a_failure_that_was_repaired_and_still_holds_tasks_up_needs_a_person(
     text = "repaired by a later revision, but upload waits for 3/pdf (failed), through 3/upload"
     assert needs(operator) == [("papers@3/pdf", text, "skip")]
     assert [need.command for need in status(archive.session, None, None, 90).needs] == ["arkqueue skip papers@3/pdf"]
-    # Of an archive that is not on the page, only the failure is read.
+    # The overview does not read why tasks wait in an archive that is not on its page.
     an_archive(archive.session, "first")
     monkeypatch.setattr(overview, "PAGE", 1)
     text = "repaired by a later revision, but later tasks wait behind what was skipped because of it"
