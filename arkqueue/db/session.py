@@ -94,6 +94,8 @@ class Session:
 
     def rows(self, block: str, /, *, binary: bool = False, **parameters: Any) -> list[Any]:
         """The rows of one named block, run as a transaction of its own."""
+        if isinstance(self.database, _Held):
+            return self.database.rows(block, parameters, binary=binary)
         with self.database.statement() as connection:
             return rows(connection, block, binary=binary, **parameters)
 
@@ -107,7 +109,8 @@ class Session:
     @contextmanager
     def snapshot(self, *, timeout: float = CALL_TIMEOUT) -> Iterator[Session]:
         """A session for `rows` only. All its reads show the database at one moment, whatever is
-        committed in the meantime. ``timeout``: the seconds for all of it.
+        committed in the meantime, so a question that is asked twice is sent once. ``timeout``: the
+        seconds for all of it.
         """
         with self.database.transaction(timeout=timeout, snapshot=True) as connection:
             yield replace(self, database=cast(Database, _Held(connection)))
@@ -193,13 +196,23 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """The part of a database that `Session.rows` needs: one connection, inside a transaction."""
+    """The part of a database that `Session.rows` needs: one connection, inside a transaction that only
+    reads, and the rows that it has read.
+    """
 
     connection: Connection
+    read: dict[tuple[str, str, bool], list[Any]] = field(default_factory=dict)
 
     @contextmanager
     def statement(self) -> Iterator[Connection]:
         yield self.connection
+
+    def rows(self, block: str, parameters: Mapping[str, Any], *, binary: bool) -> list[Any]:
+        """The rows of one named block; a new list at each call."""
+        key = block, repr(parameters), binary
+        if key not in self.read:
+            self.read[key] = rows(self.connection, block, binary=binary, **parameters)
+        return [*self.read[key]]
 
 
 LONGEST_REHEARSAL = 2.0

@@ -10,6 +10,7 @@ import pytest
 from psycopg import sql
 
 from arkqueue.archive_settings import ArchiveSettings
+from arkqueue.db import session as of_sessions
 from arkqueue.db.session import SQL, Session
 from arkqueue.errors import Invalid, NotFound
 from arkqueue.model import ArchiveId, BranchId, End, RunId, Trigger
@@ -962,3 +963,18 @@ def test_task_managers_are_shown_with_their_slots(session: Session) -> None:
         1,
         4,
     )
+
+
+def test_a_snapshot_sends_an_equal_question_once(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    an_archive(session)
+    sent: list[int] = []
+    run = of_sessions.run
+    monkeypatch.setattr(of_sessions, "run", lambda connection, calls: sent.append(len(calls)) or run(connection, calls))
+    with session.snapshot() as moment:
+        moment.rows("archives_in_short", names=None).clear()
+        assert [row.name for row in moment.rows("archives_in_short", names=None)] == ["papers"]
+        assert moment.rows("archives_in_short", names=["other"]) == []
+        an_archive(session, "other")
+        sent.clear()
+        assert moment.rows("archives_in_short", names=["other"]) == []
+        assert sent == []

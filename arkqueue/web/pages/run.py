@@ -126,7 +126,7 @@ def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict
         "_needs_release": any(map(_waits_for_release, view.tasks))
         or (is_long and _number(lists, State.HELD) > sum(numbers.behind.values())),
         "lists": lists if is_long else [],
-        "_alarming": {name for _, name in unhandled_in(caller.session, [id])} if is_long and not is_over else set(),
+        "_alarming": _alarming(caller.session, id, lists if is_long and not is_over else ()),
         **items,
         "_barred": barred,
         "_refused_of_list": refused_list(items["items"], barred),
@@ -144,6 +144,11 @@ def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict
         | refused_deletion(visitor, barred, id if is_long else None, last),
     }
     return view, found, [*firsts.values()]
+
+
+def _alarming(session: Session, id: RunId, lists: Sequence[ListView]) -> set[str]:
+    """The names of the tasks of a run with unhandled failures, if one of its lists may have any."""
+    return {name for _, name in unhandled_in(session, [id])} if any(of.unwaived for of in lists) else set()
 
 
 def _obstacle(
