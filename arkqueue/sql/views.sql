@@ -1442,14 +1442,19 @@ select t.id {part unhandled_here} and t.id = any(%(tasks)s);
 
 -- name: still_blocking
 -- The failures that a later revision has repaired, and behind which tasks wait all the same: the newest
--- of each archive. They are looked for among `tasks`, and among those because of which tasks were
--- skipped that still block others, of which at most `looked_at` are read.
+-- of each archive on which nobody has written a note. They are looked for among `tasks`, among the
+-- failures for which tasks of the same branches wait, and among those because of which tasks were
+-- skipped that still block others; at most `looked_at` tasks are read.
 select distinct on (t.archive_id) t.id, a.name as archive
 from task t
 join run on run.id = t.run_id join branch b on b.id = t.branch_id join archive a on a.id = t.archive_id
 left join completion c on (c.branch_id, c.name, c.item) = (t.branch_id, t.name, t.item)
 where t.id = any(array(
         select unnest(%(tasks)s::bigint[])
+        union
+        select s.id from (select distinct branch_id from task where id = any(%(tasks)s::bigint[])) of
+        cross join lateral (select id from task where branch_id = of.branch_id and settled_at is null and state = 'waiting' limit %(looked_at)s) w
+        join edge e on e.target = w.id and not e.met and e.kind <> 'cancels' join task s on s.id = e.source and s.state in ('failed', 'rejected')
         union
         select s.root_id from (select id, root_id from task where blocks > 0 and root_id is not null limit %(looked_at)s) s
         where exists (select from edge e join task w on w.id = e.target where e.source = s.id and not e.met and w.settled_at is null)))

@@ -47,7 +47,7 @@ MOST_EACH: Final = 5
 """The most tasks of one kind and archive that have lines. One more line counts the others."""
 MOST_OF_ONE: Final = 500
 """The most tasks of one kind that have lines if a person asks about a single archive."""
-BEHIND: Final = "later tasks wait behind what was skipped because of it"
+BEHIND: Final = "later tasks wait behind it"
 """What a repaired failure still does, where the waiting tasks are not known."""
 MOST_ARCHIVES: Final = 100
 """The most stopped, held and paused archives that have lines."""

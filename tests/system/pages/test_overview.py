@@ -71,11 +71,27 @@ def test_a_failure_that_was_repaired_and_still_holds_tasks_up_needs_a_person(
     # The overview does not read why tasks wait in an archive that is not on its page.
     an_archive(archive.session, "first")
     monkeypatch.setattr(overview, "PAGE", 1)
-    text = "repaired by a later revision, but later tasks wait behind what was skipped because of it"
+    text = "repaired by a later revision, but later tasks wait behind it"
     assert needs(operator) == [("papers@3/pdf", text, "skip")]
     confirm(operator, press(operator, "/", "papers@3/pdf", "skip", sure=""))
     assert needs(operator) == []
     assert archive.state("upload@4") == "ready"
+
+
+def test_a_note_on_a_repaired_failure_hides_no_other_one(operator: httpx.Client, archive: AnArchive) -> None:
+    tasks = {"pdf": "", "upload": "depends: ['PREV:pdf']"}
+    archive.commit(tasks)
+    archive.fail("pdf@2")
+    for number in (3, 4, 5):
+        archive.commit(tasks)
+        (archive.fail if number == 4 else archive.run)(f"pdf@{number}")
+    assert [archive.state(f"upload@{number}") for number in (3, 5)] == ["waiting", "waiting"]
+    found = [("papers@4/pdf", "repaired by a later revision, but later tasks wait behind it", "skip")]
+    assert needs(operator) == found
+    control.note(archive.session, "known", "ann", run=RunId(archive.run_id(2)), task=archive.task("pdf@2"))
+    assert needs(operator) == found
+    control.note(archive.session, "known", "ann", run=RunId(archive.run_id(4)), task=archive.task("pdf@4"))
+    assert needs(operator) == []
 
 
 def test_a_task_that_runs_far_longer_than_usual_needs_a_person(operator: httpx.Client, archive: AnArchive) -> None:
