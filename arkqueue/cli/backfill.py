@@ -12,6 +12,7 @@ import click
 from arkqueue.cli.output import ago, at, bold, dim, print_json, say, state, table
 from arkqueue.cli.proposal import say_proposal
 from arkqueue.names import as_backfill
+from arkqueue.states import bad_in_words
 from arkqueue.text import on_one_line, visible
 
 if TYPE_CHECKING:
@@ -113,6 +114,7 @@ def show(client: Client, name: str, as_json: bool) -> None:
         return
     counts = found["counts"]
     left = found["revisions"] - found["planned"]
+    bad = bad_in_words(counts["failed"], counts["rejected"], found["waived"], found["waived_rejected"])
     facts = [
         ("tasks", " ".join(map(visible, found["tasks"]))),
         ("revisions", f"{found['first']} to {found['last']}: {found['revisions']}" + (f", {left} still to be planned" if left and not found["is_planned"] else "")),
@@ -123,7 +125,7 @@ def show(client: Client, name: str, as_json: bool) -> None:
         ("held", "until it is released" + ("" if found["is_planned"] else "; what is still to be planned is held, too") if found["is_held"] else ""),
         ("stopped", on_one_line(found["fault"]) if found["fault"] else ""),
         ("waits", (f"since {at(found['waits_since'])}: " if found["waits_since"] else "") + on_one_line(found["waits"]) if found["waits"] else ""),
-        ("done", ", ".join(f"{counts[word]} {word}" for word in ("completed", "failed", "rejected", "canceled", "skipped") if counts[word]) or "nothing yet"),
+        ("done", ", ".join((*_in_state(counts, "completed"), *bad.unwaived, *bad.waived, *_in_state(counts, "canceled", "skipped"))) or "nothing yet"),
         ("left", ", ".join(filter(None, (_open(counts), f"{counts['running']} running" if counts["running"] else "", f"{counts['held']} held" if counts["held"] else ""))) or "nothing"),
     ]  # fmt: skip
     say(bold(visible(found["full_name"])))
@@ -142,6 +144,11 @@ def show(client: Client, name: str, as_json: bool) -> None:
 def _state(run: Any) -> str:
     """The state of a run, and of its report, which does not change it, if that failed."""
     return state(run["state"]) + (", its report failed" if run["report"] == "failed" else "")
+
+
+def _in_state(counts: Any, *states: str) -> list[str]:
+    """The numbers of tasks in some states, in words."""
+    return [f"{counts[word]} {word}" for word in states if counts[word]]
 
 
 def _open(counts: Any) -> str:

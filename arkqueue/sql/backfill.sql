@@ -92,14 +92,18 @@ where f.archive_id = %(archive)s and (%(number)s::int is null or f.number = %(nu
 
 -- name: show_backfill
 -- The progress of a backfill: the numbers of its revisions, of its planned runs, and of its tasks
--- in each state. Deleted runs count only as planned, and deleted items do not count.
-select (select count(*) from revision v where v.branch_id = f.branch_id and v.number between f.first and f.last and v.dropped_at is null) as revisions,
+-- in each state. Deleted runs count only as planned, and deleted items do not count. A revision that
+-- a rewrite dropped counts if its run had been planned. `waived`: the number of waived tasks among
+-- the failed and rejected ones. `waived_rejected`: how many of the waived tasks were rejected.
+select (select count(*) from revision v where v.branch_id = f.branch_id and v.number between f.first and f.last and v.dropped_at is null)
+           + (select count(*) from run r join revision v on v.id = r.revision_id where r.backfill_id = f.id and v.dropped_at is not null) as revisions,
        (select count(*) from run r where r.backfill_id = f.id) as planned, c.*
 from backfill f cross join lateral (
     select count(*) as tasks, count(*) filter (where t.state = 'running') as running, count(*) filter (where t.state = 'held') as held,
            count(*) filter (where t.state = 'completed') as completed, count(*) filter (where t.state = 'failed') as failed,
            count(*) filter (where t.state = 'rejected') as rejected, count(*) filter (where t.state = 'canceled') as canceled,
-           count(*) filter (where t.state = 'skipped') as skipped, count(*) filter (where t.state = 'canceled' and t.superseded_by is not null) as superseded
+           count(*) filter (where t.state = 'skipped') as skipped, count(*) filter (where t.state = 'canceled' and t.superseded_by is not null) as superseded,
+           count(*) filter (where t.state in ('failed', 'rejected') and t.waived) as waived, count(*) filter (where t.state = 'rejected' and t.waived) as waived_rejected
     from run r join task t on t.run_id = r.id and t.kind = 'ordinary' and not t.deleted
     where r.backfill_id = f.id and r.deleted_at is null) c
 where f.id = %(backfill)s;

@@ -10,6 +10,7 @@ from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
 from arkqueue.model import CANCELED_BY, ArchiveId
 from arkqueue.names import backfill_name, name_of
+from arkqueue.states import BadInWords, bad_in_words
 from arkqueue.views.archives import remedy
 from arkqueue.views.rows import view_of
 from arkqueue.views.runs import Counts, RunView, views_of_runs
@@ -24,9 +25,10 @@ MOST_LISTED = 100
 class BackfillView:
     """A backfill. ``definitions``: the revision from which its runs have their workflow files.
     ``revisions``: the number of its revisions; ``planned``: the number of those whose run is
-    planned.
+    planned. A revision that a rewrite dropped counts if its run had been planned.
 
-    ``counts``: the tasks of all its runs. ``fault``: the reason why planning ended early.
+    ``counts``: the tasks of all its runs. ``waived``: the number of waived ones among the failed and
+    rejected tasks; ``waived_rejected``: how many of these were rejected. ``fault``: the reason why planning ended early.
     ``is_held``: True if it was held as a whole and not released since. ``waits``: the reason why
     planning cannot go on now, and the remedy; ``waits_since``: the time since when, if known.
     """
@@ -51,6 +53,13 @@ class BackfillView:
     by: str
     made_at: datetime
     counts: Counts
+    waived: int
+    waived_rejected: int
+
+    @property
+    def bad(self) -> BadInWords:
+        """Its failed and rejected tasks, in words."""
+        return bad_in_words(self.counts.failed, self.counts.rejected, self.waived, self.waived_rejected)
 
     @property
     def waiting(self) -> int:
@@ -132,6 +141,8 @@ def _view(session: Session, id: int) -> BackfillView:
         is_held=row.hold_id is not None,
         waits=_why_it_waits(row),
         counts=view_of(counted, Counts),
+        waived=counted.waived,
+        waived_rejected=counted.waived_rejected,
     )
 
 

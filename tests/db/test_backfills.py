@@ -521,6 +521,14 @@ def test_dropped_revisions_are_left_out(session: Session) -> None:
     assert shown(archive, id).revisions == 1
 
 
+def test_a_dropped_revision_counts_if_its_run_was_planned(session: Session) -> None:
+    archive = an_old_archive(session, 4)
+    id = fill(archive, 2)
+    assert (shown(archive, id).revisions, shown(archive, id).planned) == (2, 2)
+    archive.append("", [an_entry(5, a_workflow(NEW))], dropped=["3", "4"])
+    assert (shown(archive, id).revisions, shown(archive, id).planned) == (2, 2)
+
+
 def test_a_revision_that_cannot_be_planned_any_more_has_a_failed_run_with_the_reason(session: Session) -> None:
     archive = an_archive(session)
     archive.commit({"index": ""})

@@ -36,6 +36,8 @@ def test_counts_come_first_then_what_failed_and_what_can_run(arkqueue: Cli, arch
     ]
     assert [line.split()[0] for line in shown[-5:] if line] == ["FAILED", "papers@2.2", "NOW", "papers@4.2"]
     assert arkqueue("show", "papers@fill:1", "--json").json["counts"]["failed"] == 1
+    archive.skip("thumbs@2.2")
+    assert any(line.endswith("  1 completed, 1 failed, waived") for line in arkqueue("show", "papers@fill:1").lines)
 
 
 def test_a_backfill_that_waits_for_its_repository_says_so(arkqueue: Cli, archive: AnArchive) -> None:

@@ -746,6 +746,29 @@ def test_a_backfill_lists_its_runs_also_after_its_end(
     assert [">Failed</h2>" in text for text in pages] == [True, False, False]
 
 
+def test_waived_failures_of_a_backfill_do_not_count_as_failures(operator: httpx.Client, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({})
+    archive.commit({"thumbs": "foreach: [a, b]"})
+    backfill.begin(session, ArchiveId(archive.id), BranchId(archive.branches[""].id), 1, None, names=["thumbs"])
+    archive.fail("thumbs/a@1.2", "thumbs/b@1.2")
+    archive.run("thumbs/a@2.2")
+    archive.end("thumbs/b@2.2", 65)
+    archive.skip("thumbs/b@1.2")
+    page = operator.get("/papers@fill:1")
+    assert "1 of 4 tasks completed , 1 failed , 1 rejected , 1 waived." in said(page)
+    assert '<div class="head"><span class="s failed"' in page.text
+    assert "fill:1 : 1 of 4, 1 failed , 1 rejected , 1 waived." in said(operator.get("/papers"))
+    archive.skip("thumbs/a@1.2")
+    archive.skip("thumbs/b@2.2")
+    page = operator.get("/papers@fill:1")
+    assert "1 of 4 tasks completed , 2 failed, 1 rejected, waived." in said(page)
+    assert '<div class="head"><span class="s completed"' in page.text
+    page = operator.get("/papers")
+    assert "fill:1 : 1 of 4, 2 failed, 1 rejected, waived." in said(page)
+    assert "2 failed</span>" not in page.text
+
+
 def test_the_tasks_of_a_backfill_with_a_list_are_counted_by_item(operator: httpx.Client, session: Session) -> None:
     archive = an_archive(session)
     archive.commit({})
