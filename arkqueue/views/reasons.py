@@ -171,13 +171,15 @@ def stopped(row: Any, but: str = "", *, brief: bool = False) -> list[Reason]:
     """The reason that the archive of a task is stopped; empty if it is not. ``but``: the beginning
     of the sentence. ``brief``: without the stop reason, which may name a path of the server.
     """
-    if row.stopped is None:
-        return []
-    text = f"{but}{row.archive} is stopped, so none of its tasks starts"
+    return [] if row.stopped is None else [archive_stopped(row.archive, row.stopped, but, brief=brief)]
+
+
+def archive_stopped(archive: str, why: str, but: str = "", *, brief: bool = False) -> Reason:
+    """The reason that an archive is stopped. ``why``: its stop reason; the others as in `stopped`."""
+    text = f"{but}{archive} is stopped, so none of its tasks starts"
     if brief:
-        return [Reason(kind=Why.ARCHIVE_STOPPED, text=f"{text}.")]
-    text = f"{text}: {row.stopped}"
-    return [Reason(kind=Why.ARCHIVE_STOPPED, text=text, commands=remedies_of_stop(row.archive, row.stopped))]
+        return Reason(kind=Why.ARCHIVE_STOPPED, text=f"{text}.")
+    return Reason(kind=Why.ARCHIVE_STOPPED, text=f"{text}: {why}", commands=remedies_of_stop(archive, why))
 
 
 def paused(row: Any, but: str = "", what: str = "none of its tasks starts") -> list[Reason]:

@@ -25,7 +25,8 @@ from arkqueue.views.explanation import Explanation
 from arkqueue.views.graph import graph, unmet_pairs
 from arkqueue.views.items import ListView, deleted_items, page_of_items
 from arkqueue.views.lists import Listed, Numbers, listed, lists_of, numbers_of
-from arkqueue.views.remedies import MOST_LATE, Remedy, failures, need_settings, remedies
+from arkqueue.views.reasons import archive_stopped
+from arkqueue.views.remedies import MOST_LATE, RETRY, Remedy, failures, need_settings, remedies
 from arkqueue.views.runs import Counts, RunDetail
 from arkqueue.views.runs import run as show_run
 from arkqueue.views.tasks import TaskView, tasks_by_id
@@ -33,6 +34,7 @@ from arkqueue.views.waits import tell_why_alone
 from arkqueue.web.pages.answer import Shown, asked, asked_id
 from arkqueue.web.pages.approving import (
     MOST_JUDGED,
+    Refusal,
     may_begin_again,
     refusals_for,
     refused_deletion,
@@ -111,6 +113,14 @@ def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict
     for row in shown.rows if is_long else ():
         if row.item and row.state in (State.WAITING, State.READY):
             firsts.setdefault((row.name, row.state), row.id)
+    needs_retry = _needs_retry(view, lists)
+    needs_release = any(map(_waits_for_release, view.tasks)) or (
+        is_long and _number(lists, State.HELD) > sum(numbers.behind.values())
+    )
+    stop = None
+    if place.stopped is not None and not is_over:
+        stop = archive_stopped(place.name, place.stopped, brief=visitor.is_anybody)
+    by_stop = Refusal("", stop.text) if stop else None
     found = {
         "run": view,
         "_removal": removal,
@@ -120,15 +130,16 @@ def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict
         "sentence": sentence(view, lists if is_long else (), numbers),
         "_is_faulty_at_head": bool(view.faults) and id in faulty_at_heads(caller.session, [archive]),
         "_first_failed": first_failed(view, unhandled),
-        "_needs_retry": _needs_retry(view, lists),
+        "_needs_retry": needs_retry,
         "_needs_settings": _needs_settings(shown, lists if is_long else (), helps),
         "_helps": helps,
-        "_needs_release": any(map(_waits_for_release, view.tasks))
-        or (is_long and _number(lists, State.HELD) > sum(numbers.behind.values())),
+        "_needs_release": needs_release,
+        "_stop": stop if needs_retry or needs_release else None,
+        "_barred_by_stop": by_stop,
         "lists": lists if is_long else [],
         "_alarming": _alarming(caller.session, id, lists if is_long and not is_over else ()),
         **items,
-        "_barred": barred,
+        "_barred": barred | {task.id: by_stop for task in on_page if by_stop and _would_start(task, helps)},
         "_refused_of_list": refused_list(items["items"], barred),
         "_is_on_hold": place.is_on_hold and not is_over and (view.counts.held > 0 or view.report == State.HELD),
         "_may_hold": view.planned is not None or left_to_hold(view.counts) > 0,
@@ -159,6 +170,9 @@ def _obstacle(
     `explain`. If no button helps any task, the obstacle is the first waiting task. Ready tasks that
     cannot start are tried first, then tasks that wait for other runs, then the first waiting items of
     long lists.
+
+    If tasks need a retry or a release, but the archive is stopped and refuses both, the result has
+    the buttons that end the stop.
     """
     goes_on = (State.RUNNING, State.DEFERRED)
     lists: Any = names["lists"]
@@ -175,7 +189,9 @@ def _obstacle(
     is_busy = (
         any(task.state in goes_on for task in view.tasks) or bool(ready and not stuck) or _number(lists, *goes_on) > 0
     )
-    found: dict[str, object] = {"_obstacle": None, "_remedies": []}
+    stop: Any = names["_stop"]
+    helps = buttons_of(stop.commands, view.full_name) if stop else []
+    found: dict[str, object] = {"_obstacle": None, "_remedies": helps}
     if is_over or needs_a_person or is_busy:
         return found
     caller, own = visitor.caller, {task.id for task in view.tasks}
@@ -208,6 +224,11 @@ def _lines_of(session: Session, tasks: Iterable[TaskView]) -> dict[int, str]:
 def _notes_on(session: Session, tasks: Iterable[TaskView]) -> dict[int, NoteView]:
     """The newest note on each failure of a table."""
     return notes_of(session, [task.id for task in tasks if task.state in (State.FAILED, State.REJECTED)])
+
+
+def _would_start(task: TaskView, helps: Mapping[int, Remedy]) -> bool:
+    """Whether the button of a task in a table would start the task: a release or a retry."""
+    return task.state is State.HELD or (task.id in helps and helps[task.id].verb == RETRY)
 
 
 def _needs_retry(view: RunDetail, lists: Sequence[ListView]) -> bool:

@@ -800,6 +800,7 @@ STOPPED = (
     " if it is meant to be as it is now: arkqueue archive rewind papers REV"
 )
 FILLED = re.compile(r'<(?:a|button|summary) class="b (?:small )?do[^>]*>([^<]*)<')
+FILLED_IN_HEAD = re.compile(r'(?:class="b (?:cut-short )?do" data-verb="[^>]*|<summary class="b do")>([^<]*)<')
 
 
 def test_a_stopped_archive_is_read_again_or_rewound_with_one_click(
@@ -843,6 +844,37 @@ def test_a_correction_that_stops_an_archive_is_accepted_from_each_page(
     form = admin.get("/-/settings/papers?open=accept").text.partition('<details class="ask" open>')[2]
     assert re.match(r'<summary class="b ?">Accept a correction<', form)
     assert 'name="revision" value="2"' in form.partition("</details>")[0]
+
+
+def test_what_is_held_or_failed_in_a_stopped_archive_leads_to_the_end_of_the_stop(
+    admin: httpx.Client, operator: httpx.Client, archive: AnArchive
+) -> None:
+    """The queue releases and retries none of its tasks."""
+    archive.commit({"publish": "hold: true"})
+    archive.commit({"pdf": ""})
+    archive.fail("pdf@3")
+    archives.stop(archive.session, ArchiveId(archive.id), STOPPED)
+    for name, verb, words in (("publish@2", "release", "Release"), ("pdf@3", "retry", "Retry what failed")):
+        task = f"papers@{name[-1]}/{name[:-2]}"
+        assert press(operator, f"/{task}", task, verb).status_code == 409
+        run = task.partition("/")[0]
+        page = admin.get(f"/{run}")
+        head = page.text.partition('<div class="head">')[2].partition('<p class="says">')[0]
+        assert FILLED_IN_HEAD.findall(head) == ["Read papers now"]
+        assert 'href="/-/settings/papers?open=rewind">Rewind</a>' in head
+        assert re.findall(rf'<button class="b *" disabled title="papers is stopped[^"]*">{words}<', head)
+        assert "papers is stopped, so none of its tasks starts: file:///srv/svn/papers: has another" in said(page)
+        page = admin.get(f"/{task}")
+        head = page.text.partition('<div class="head">')[2].partition('<div class="says">')[0]
+        assert FILLED_IN_HEAD.findall(head) == ["Read papers now"]
+    for row in ("papers@2", "papers@3"):
+        assert 'data-verb="release"' not in operator.get(f"/{row}").text
+        assert 'data-verb="retry"' not in operator.get(f"/{row}").text
+    archives.go_on(archive.session, ArchiveId(archive.id), STOPPED)
+    page = operator.get("/papers@2")
+    assert "is stopped" not in page.text
+    head = page.text.partition('<div class="head">')[2].partition('<p class="says">')[0]
+    assert FILLED_IN_HEAD.findall(head) == ["Release"]
 
 
 def test_the_filled_button_of_a_withheld_archive_ends_that(operator: httpx.Client, archive: AnArchive) -> None:
