@@ -35,7 +35,7 @@ from arkqueue.views.runs import RunInShort
 from arkqueue.views.waits import Wait, waits_of
 from arkqueue.web.pages.answer import LONGEST_NAME, Shown, in_markup, run_state, run_words, shape_of
 from arkqueue.web.pages.approving import refused_needs
-from arkqueue.web.pages.visitor import Visitor
+from arkqueue.web.pages.visitor import Visitor, archive_of
 
 STRIP: Final = 30
 """The runs in the strip of an archive."""
@@ -110,6 +110,7 @@ def overview(visitor: Visitor, request: Request) -> Shown:
     waiting = waiting_in(numbers) if numbers else None
     needs = needs_of(caller.session, covered, found, bad, waits)
     lines = [in_public(one) for one in needs.lines] if visitor.is_anybody else needs.lines
+    withheld = {one.name for one in found if one.stopped or one.paused is not None or one.hold is not None}
     recent = strips.result()
     return Shown(
         "overview.html",
@@ -118,6 +119,7 @@ def overview(visitor: Visitor, request: Request) -> Shown:
             "others": needs.others,
             "total": needs.count + len(faults),
             "_refused": refused_needs(visitor, lines),
+            "_withheld": [archive_of(one.name) in withheld for one in lines],
             "_others": links_of(needs.others),
             "_buttons": BUTTONS,
             "_resume_lock": RESUME_LOCK,

@@ -109,6 +109,7 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
             "_needs_settings": needs_settings,
             "_refused": refused,
             "_refused_verbs": NEEDS_APPROVAL if refused else (),
+            "_is_withheld": row.stopped is not None or row.is_paused or row.archive_held_at is not None,
             "_is_told": over in explanation.text,
             "inputs": inputs_of(caller.session, id)
             if view.definition and view.definition.get("depends")

@@ -877,6 +877,23 @@ def test_what_is_held_or_failed_in_a_stopped_archive_leads_to_the_end_of_the_sto
     assert FILLED_IN_HEAD.findall(head) == ["Release"]
 
 
+@pytest.mark.parametrize("how", ["stopped", "paused", "on hold"])
+def test_a_release_promises_no_start_in_an_archive_that_starts_nothing(
+    operator: httpx.Client, archive: AnArchive, how: str
+) -> None:
+    archive.commit({"publish": "hold: true"})
+    pages = ["/", "/papers@2/publish"]
+    assert ["It may start then." in said(operator.get(page)) for page in pages] == [True, True]
+    id = ArchiveId(archive.id)
+    if how == "stopped":
+        archives.stop(archive.session, id, STOPPED)
+    elif how == "paused":
+        pauses.pause(archive.session, id, "a move", "ann")
+    else:
+        holds.hold_archive(archive.session, id, "ann")
+    assert ["It may start then." in said(operator.get(page)) for page in pages] == [False, False]
+
+
 def test_the_filled_button_of_a_withheld_archive_ends_that(operator: httpx.Client, archive: AnArchive) -> None:
     archive.commit({"pdf": ""})
 
