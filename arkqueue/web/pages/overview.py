@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -24,13 +24,14 @@ from arkqueue.views.needs import (
     MOST_ARCHIVES,
     RESUME_LOCK,
     Fault,
+    Need,
     Others,
     faults_of_installation,
     in_public,
     needs_of,
     waiting_in,
 )
-from arkqueue.views.remedies import SETTINGS
+from arkqueue.views.remedies import RETRY, SETTINGS, WAIVE
 from arkqueue.views.runs import RunInShort
 from arkqueue.views.waits import Wait, waits_of
 from arkqueue.web.pages.answer import LONGEST_NAME, Shown, in_markup, run_state, run_words, shape_of
@@ -47,6 +48,8 @@ BUTTONS: Final = {
     "sync": "Read it now", "unhold": "End the hold", "resume": "Resume", "skip": "Waive", "retry": "Retry", "restart": "Restart", "release": "Release", ASSUME_GONE: "Count as gone",
 }  # fmt: skip
 """The words on the button of each verb that helps."""
+STARTS: Final = frozenset(("release", "restart", RETRY, WAIVE))
+"""The verbs that may start a task, and are refused in a stopped archive."""
 _BESIDE: Final = ThreadPoolExecutor(4, "overview")
 """Reads the strips, which are a third of the database's work for the page, while the page reads the rest."""
 
@@ -109,7 +112,9 @@ def overview(visitor: Visitor, request: Request) -> Shown:
         depths = [*depths, Depth(datetime.now(UTC), ready, running or 0)]
     waiting = waiting_in(numbers) if numbers else None
     needs = needs_of(caller.session, covered, found, bad, waits)
-    lines = [in_public(one) for one in needs.lines] if visitor.is_anybody else needs.lines
+    stopped = {one.name for one in found if one.stopped}
+    lines = [_without_start(one) if archive_of(one.name) in stopped else one for one in needs.lines]
+    lines = [in_public(one) for one in lines] if visitor.is_anybody else lines
     withheld = {one.name for one in found if one.stopped or one.paused is not None or one.hold is not None}
     recent = strips.result()
     return Shown(
@@ -139,6 +144,17 @@ def overview(visitor: Visitor, request: Request) -> Shown:
             "page": number,
             "pages": pages,
         },
+    )
+
+
+def _without_start(need: Need) -> Need:
+    """A need of a stopped archive, which starts no task: without a remedy that would start one. The
+    need for the stop itself has the remedy.
+    """
+    if need.verb not in STARTS:
+        return need
+    return replace(
+        need, verb="", force=False, skip_outdated=False, text=f"{need.text} · {archive_of(need.name)} is stopped"
     )
 
 

@@ -870,7 +870,13 @@ def test_what_is_held_or_failed_in_a_stopped_archive_leads_to_the_end_of_the_sto
     for row in ("papers@2", "papers@3"):
         assert 'data-verb="release"' not in operator.get(f"/{row}").text
         assert 'data-verb="retry"' not in operator.get(f"/{row}").text
+    verbs = [(name, verb) for name, _, verb in needs(operator)]
+    assert verbs == [("papers", "sync"), ("papers@3/pdf", ""), ("papers@2/publish", "")]
+    card = operator.get("/").text.partition('class="needs"')[2].partition("</ul>")[0]
+    assert re.findall(r'data-verb="([^"]*)"|<summary', card) == ["sync"]
+    assert card.count(" · papers is stopped</p>") == 2
     archives.go_on(archive.session, ArchiveId(archive.id), STOPPED)
+    assert {verb for _, _, verb in needs(operator)} == {"retry", "release"}
     page = operator.get("/papers@2")
     assert "is stopped" not in page.text
     head = page.text.partition('<div class="head">')[2].partition('<p class="says">')[0]
