@@ -531,6 +531,7 @@ select t.run_id, t.name, count(*)::int as items, count(*) filter (where t.state 
        count(*) filter (where t.state in ('failed', 'rejected') and not t.waived)::int as bad,
        count(*) filter (where t.state = 'rejected' and not t.waived)::int as rejected,
        count(*) filter (where t.state in ('failed', 'rejected') and t.waived)::int as waived,
+       count(*) filter (where t.state = 'rejected' and t.waived)::int as waived_rejected,
        (min(array[{part urgency}, t.position, t.id]))[4] as id
 from task t where t.run_id = any(%(runs)s) and t.kind = 'ordinary' and not t.deleted
 group by t.run_id, t.name order by t.run_id desc, min(t.position);

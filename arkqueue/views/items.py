@@ -22,24 +22,39 @@ from arkqueue.views.tasks import TaskView, tasks_by_id
 class ListView:
     """The number of tasks of a list in each state, the states that need a person first. ``name``:
     the task that has the list. ``waived``: the number of waived ones among the failed and rejected
-    tasks.
+    tasks; ``waived_rejected``: how many of these were rejected.
     """
 
     name: str
     tasks: int
     counts: dict[State, int]
     waived: int = 0
+    waived_rejected: int = 0
 
     @property
     def unwaived(self) -> int:
         """The number of failed and rejected tasks that nobody has waived."""
         return self.counts.get(State.FAILED, 0) + self.counts.get(State.REJECTED, 0) - self.waived
 
+    def waived_in(self, state: State) -> int:
+        """The number of waived tasks in a state."""
+        if state is State.REJECTED:
+            return self.waived_rejected
+        return self.waived - self.waived_rejected if state is State.FAILED else 0
 
-def list_view(name: str, counts: Mapping[State, int], waived: int = 0) -> ListView:
+    def in_words(self, state: State) -> str:
+        """The number of tasks in a state, in words."""
+        number, waived = self.counts.get(state, 0), self.waived_in(state)
+        words = f"{number:,} {state}"
+        return f"{words}, {'' if waived == number else f'{waived:,} '}waived" if waived else words
+
+
+def list_view(name: str, counts: Mapping[State, int], waived: int = 0, waived_rejected: int = 0) -> ListView:
     """A list, from its numbers."""
     in_order = {state: counts[state] for state in ATTENTION if state in counts}
-    return ListView(name=name, tasks=sum(counts.values()), counts=in_order, waived=waived)
+    return ListView(
+        name=name, tasks=sum(counts.values()), counts=in_order, waived=waived, waived_rejected=waived_rejected
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

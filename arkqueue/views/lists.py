@@ -48,7 +48,8 @@ class Numbers:
 
     def view(self, key: tuple[int, str]) -> ListView:
         """The list of a run and a name."""
-        return list_view(key[1], self.counts[key], self.waived[key])
+        counts = self.counts[key]
+        return list_view(key[1], counts, self.waived[key], counts[State.REJECTED] - self.rejected[key])
 
 
 def numbers_of(session: Session, runs: Sequence[int]) -> Numbers:

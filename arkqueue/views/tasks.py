@@ -197,7 +197,7 @@ class CellView:
     """The tasks of a run that have one name: one, or one for each item of a list. ``task``: the one
     that is shown for all, the most urgent one. ``bad``: the number of failed and rejected ones that
     nobody waived; ``rejected``: how many of these were rejected. ``waived``: the number of waived
-    failures.
+    failures; ``waived_rejected``: how many of these were rejected.
     """
 
     task: TaskView
@@ -206,6 +206,7 @@ class CellView:
     bad: int
     rejected: int
     waived: int
+    waived_rejected: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +285,8 @@ def cells_of(
         if row := some.get(view.id):
             first = by_id.get(firsts.get(view.id, view.id))
             shown = first if first is not None and urgency(first)[0] == 0 else view
-            found[view.run_id].append(CellView(shown, row.items, row.completed, row.bad, row.rejected, row.waived))
+            cell = CellView(shown, row.items, row.completed, row.bad, row.rejected, row.waived, row.waived_rejected)
+            found[view.run_id].append(cell)
     if firsts:
         targets = {cell.task.id for cells in found.values() for cell in cells}
         edges = [edge for edge in edges if edge.target in targets]

@@ -301,15 +301,17 @@ def is_waived(node: NodeView) -> bool:
 
 def _numbers(of: ListView) -> str:
     """The number of items of a list, and the number of those in the state that most needs a person.
-    If some failed and others were rejected, the box has no room for the number of items.
+    Waived failures count only if there are no others. If some failed and others were rejected, the
+    box has no room for the number of items.
     """
     items = f"{of.tasks:,} item{'s' if of.tasks != 1 else ''}"
-    state, number = next(iter(of.counts.items()), (State.COMPLETED, of.tasks))
-    is_bad = state in (State.FAILED, State.REJECTED)
-    waived = ", waived" if is_bad and not of.unwaived else ""
-    failed, rejected = (of.counts.get(bad, 0) for bad in (State.FAILED, State.REJECTED))
-    if failed and rejected:
-        return f"{failed:,} failed, {rejected:,} rejected{waived}"
+    every = {bad: number for bad in (State.FAILED, State.REJECTED) if (number := of.counts.get(bad, 0))}
+    unwaived = {bad: left for bad, number in every.items() if (left := number - of.waived_in(bad))}
+    waived = ", waived" if every and not unwaived else ""
+    shown = unwaived or every or of.counts
+    if len(shown) > 1 and every:
+        return ", ".join(f"{number:,} {bad}" for bad, number in shown.items()) + waived
+    state, number = next(iter(shown.items()), (State.COMPLETED, of.tasks))
     return f"{items} · {state}{waived}" if number == of.tasks else f"{items} · {number:,} {state}{waived}"
 
 
@@ -317,7 +319,7 @@ def _leads_to(node: NodeView, of: ListView | None) -> tuple[str, str, str]:
     """The page of a box, the query of its address, and its title."""
     if of is None:
         return node.full_name, "", f"{visible(node.full_name)} is {_state(node)}"
-    counts = ", ".join(f"{number:,} {state}" for state, number in of.counts.items())
+    counts = "; ".join(map(of.in_words, of.counts))
     return (
         node.full_name.partition("/")[0],
         f"?list={quote(node.name, safe='')}",

@@ -16,7 +16,7 @@ from typing import Any, Final
 from arkqueue.db.session import Session
 from arkqueue.durations import age_of, in_clock, took
 from arkqueue.model import ArchiveId, BranchId, Trigger
-from arkqueue.states import SETTLED, RunState, State
+from arkqueue.states import SETTLED, RunState, State, bad_in_words
 from arkqueue.views.attention import Defined, NoteView, completed_places, last_lines, notes_of
 from arkqueue.views.expected import Expected, Wait, expected, limits_of, usual_durations
 from arkqueue.views.remedies import MOST_LATE, WAIVE, Remedy, remedies
@@ -424,9 +424,9 @@ def _beginning(reason: str) -> str:
 
 def _failed(cell: CellView) -> str:
     """The failures of a list, after its numbers."""
-    numbers = ((cell.bad - cell.rejected, State.FAILED), (cell.rejected, State.REJECTED))
-    bad = "".join(f", {number:,} {state}" for number, state in numbers if number)
-    return bad + (f", {cell.waived:,} {'' if bad else 'failed, '}waived" if cell.waived else "")
+    rejected = cell.rejected + cell.waived_rejected
+    words = bad_in_words(cell.bad + cell.waived - rejected, rejected, cell.waived, cell.waived_rejected)
+    return "".join(f", {part}" for part in (*words.unwaived, *words.waived))
 
 
 def says_of(task: TaskView, known: _Known) -> str:
@@ -526,9 +526,11 @@ def words_of(task: TaskView) -> str:
             return "stopping"
         case State.COMPLETED | State.RUNNING:
             return took(task.started_at, task.ended_at if task.state in SETTLED else None)
-        case State.FAILED if task.exit_code is not None:
-            # The exit code of a task that was stopped says only how it was stopped.
-            how = "timed out" if task.why.startswith("timed out") else f"exit {task.exit_code}"
+        case State.FAILED | State.REJECTED:
+            how = str(task.state)
+            if task.state is State.FAILED and task.exit_code is not None:
+                # The exit code of a task that was stopped says only how it was stopped.
+                how = "timed out" if task.why.startswith("timed out") else f"exit {task.exit_code}"
             return how + (", waived" if task.waived else "")
         case State.CANCELED if task.superseded_by:
             return f"by {_short(task.superseded_by, task)}"

@@ -430,8 +430,6 @@ def sentence(view: RunDetail, lists: Sequence[ListView], numbers: Numbers) -> st
     failed += _in_words((of.name, of.unwaived - to_reject[of.name]) for of in lists)
     is_one_rejected = sum(task.state is State.REJECTED for task in bad) + sum(to_reject.values()) == 1
     rejected += _in_words(to_reject.items())
-    waived = _labels([t for t in view.tasks if t.state in (State.FAILED, State.REJECTED) and t.waived])
-    waived += _in_words((of.name, of.waived) for of in lists)
     is_one = sum(task.state is State.RUNNING for task in view.tasks) + _number(lists, State.RUNNING) == 1
     running += _of_lists(lists, State.RUNNING)
     is_held_alone = len(to_release) + _number(lists, State.HELD) - sum(to_wait.values()) == 1
@@ -449,7 +447,7 @@ def sentence(view: RunDetail, lists: Sequence[ListView], numbers: Numbers) -> st
     if not said:
         completed = f"{view.counts.completed} of {view.counts.tasks} tasks completed"
         said.append(completed if view.state == "deleted" else f"It is {view.state}: {completed}")
-    said += [f"{_listed(waived)} failed, waived"] if waived else []
+    said += _waived(view.tasks, lists)
     return "; ".join(said) + "."
 
 
@@ -466,6 +464,7 @@ def sentence_of_item(tasks: Sequence[TaskView]) -> str:
     said += [f"{_listed(deferred)} {'is' if len(deferred) == 1 else 'are'} deferred"] if deferred else []
     completed = sum(task.state is State.COMPLETED for task in tasks)
     said.append(f"{completed} of {len(tasks)} tasks completed" if len(tasks) > 1 or completed else "no task completed")
+    said += _waived([replace(task, item="") for task in tasks])
     return "; ".join(said) + "."
 
 
@@ -473,6 +472,18 @@ def _bad(failed: list[str], rejected: list[str], *, one_rejected: bool) -> list[
     """The parts of a summary on failures. ``one_rejected``: True if only one task was rejected."""
     said = [f"{_listed(failed)} failed"] if failed else []
     return said + ([f"{_listed(rejected)} {'was' if one_rejected else 'were'} rejected"] if rejected else [])
+
+
+def _waived(tasks: Sequence[TaskView], lists: Sequence[ListView] = ()) -> list[str]:
+    """The parts of a summary on waived failures. ``lists``: the lists whose items ``tasks`` leaves out."""
+    words: dict[State, list[str]] = {}
+    for state in (State.FAILED, State.REJECTED):
+        words[state] = _labels([task for task in tasks if task.state is state and task.waived])
+        words[state] += _in_words((of.name, of.waived_in(state)) for of in lists)
+    rejected = sum(task.state is State.REJECTED and task.waived for task in tasks)
+    rejected += sum(of.waived_rejected for of in lists)
+    bad = _bad(words[State.FAILED], words[State.REJECTED], one_rejected=rejected == 1)
+    return [f"{part}, waived" for part in bad]
 
 
 def _said(running: list[str], held: list[str], waiting: int, *, one_runs: bool, one_waits: bool) -> list[str]:

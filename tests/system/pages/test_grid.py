@@ -771,6 +771,9 @@ def test_waived_failures_of_a_list_are_said_everywhere_and_are_not_green(
     archive.skip("alone@2")
     found = cells(operator)
     assert found["papers@2/files/x"]["words"] == "2/4, 2 failed, waived"
+    assert found["papers@2/alone"]["words"] == "exit 1, waived"
+    archive.sql("update attempt set exit_code = null where task_id = %s", archive.task("alone@2"))
+    assert cells(operator)["papers@2/alone"]["words"] == "failed, waived"
     assert {cell["task"]["state"] for cell in found.values()} == {"failed"}
     assert {one["highest"]["state"] for one in grid(operator)["columns"]} == {"failed"}
     page = operator.get("/papers@2")

@@ -820,7 +820,7 @@ def test_a_list_is_one_box_however_many_items_it_has(operator: httpx.Client, ses
         ("/papers@2?list=store", "320 items · 1 ready"),
         ("/papers@2/index", "skipped"),
     ]
-    assert "papers@2/fetch/*: 1 failed, " in graph
+    assert "papers@2/fetch/*: 1 failed; " in graph
     assert re.findall(r'<path class="(edge[^"]*)" d', graph).count("edge") == 2, "from item to item is one"
     assert operator.get("/papers@2?list=fetch").text.count('<tr class="of-task"') == 101
 
@@ -943,11 +943,32 @@ def test_rejected_tasks_are_not_called_failed(operator: httpx.Client, archive: A
     assert ">1 failed, 1 rejected</text>" in page.text
     assert "fetch was rejected; no task completed." in said(operator.get("/papers@3/*/b"))
     assert "0/3, 1 failed, 1 rejected" in operator.get("/papers").text
+    archive.skip("fetch/b@3")
+    page = operator.get("/papers@3")
+    assert "fetch/a failed; check was rejected; fetch/c is running; fetch/b was rejected, waived." in said(page)
+    assert ">3 items · 1 failed</text>" in page.text
+    assert "papers@3/fetch/*: 1 failed; 1 rejected, waived; 1 running</title>" in page.text
+    assert "no task completed; fetch was rejected, waived." in said(operator.get("/papers@3/*/b"))
+    assert "0/3, 1 failed, 1 waived" in operator.get("/papers").text
+    archive.skip("fetch/a@3")
+    archive.skip("check@3")
+    page = operator.get("/papers@3")
+    assert "fetch/a failed, waived; fetch/b, check were rejected, waived." in said(page)
+    assert ">1 failed, 1 rejected, waived</text>" in page.text
+    grid = operator.get("/papers").text
+    assert "0/3, 1 failed, 1 rejected, waived" in grid
+    assert ">rejected, waived<" in grid
     items = ", ".join(f"i{number:03}" for number in range(120))
     archive.commit({"fetch": f"foreach: [{items}]"})
     archive.fail("fetch/i000@4", "fetch/i001@4")
     archive.end("fetch/i002@4", 65)
     assert "2 items of fetch failed; 1 item of fetch was rejected; " in said(operator.get("/papers@4"))
+    archive.skip("fetch/i000@4")
+    archive.skip("fetch/i002@4")
+    words = said(operator.get("/papers@4"))
+    assert "1 item of fetch failed; " in words
+    assert "; 1 item of fetch failed, waived; 1 item of fetch was rejected, waived." in words
+    assert "2 failed, 1 waived 1 rejected, waived" in words
 
 
 def test_a_run_that_does_not_go_on_says_why_and_offers_what_helps(operator: httpx.Client, session: Session) -> None:
