@@ -108,9 +108,11 @@ def _holds(name: str, other: str) -> bool:
 
 def _words(words: str, thing: str, name: str) -> str:
     """The words on a button: without a name for the task of the page, and without the archive for
-    another task of it. The name takes the place of "it".
+    another task of it. The name takes the place of "it", or stands before "as".
     """
     if thing == name:
         return words
     other = thing.removeprefix(name.partition("@")[0] + "@")
-    return words.replace(" it ", f" {other} ") if " it " in words else f"{words} {other}"
+    if " it " in words:
+        return words.replace(" it ", f" {other} ")
+    return words.replace(" as ", f" {other} as ") if " as " in words else f"{words} {other}"

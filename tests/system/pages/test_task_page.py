@@ -156,7 +156,7 @@ def test_the_remedies_of_several_items_are_for_the_whole_list(operator: httpx.Cl
     every = "papers@2/pack/*"
     assert buttons(page)[:2] == [
         (every, "retry", "Retry 2/pack/*", True),
-        (every, "skip-as-completed", "Count as completed 2/pack/*", False),
+        (every, "skip-as-completed", "Count 2/pack/* as completed", False),
     ]
     told = {"form": form_of(page), "name": every, "verb": "skip-as-completed", "state": "failed", "back": "/"}
     assert 'name="state" value="failed"' in page.text
