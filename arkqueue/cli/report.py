@@ -118,7 +118,8 @@ def _rows(report: Any) -> Iterator[tuple[str, str, str, str, str]]:
 
 def _why(task: Any) -> str:
     words = [task["outputs_removed"] or task["log_removed"] or task["message"]]
-    words += [f"because of {task['root']}"] if task["root"] else []
+    if root := task["root"]:
+        words.append(f"as {root} completed" if task["unneeded"] else f"because of {root}")
     words += [f"superseded by {task['superseded_by']}"] if task["superseded_by"] else []
     words += ["waived"] if task["waived"] and task["state"] in ("failed", "rejected") else []
     words += [f"exit code {task['exit_code']}"] if task["exit_code"] and not words[0] else []

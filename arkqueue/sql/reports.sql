@@ -132,6 +132,9 @@ where t.run_id = %(run)s and t.kind = 'ordinary' and not t.deleted
 -- twice as much is ever read. `at`: the time of the report. Attempts that had not ended then are
 -- left out. If the task had settled, its attempt had ended, even if the attempt's clock says a
 -- moment later than the task's.
+--
+-- `unneeded`: the task was skipped because the failure for which it runs did not happen. The state of
+-- its root is the one in the report, if the report has the root.
 with told as (
     select e.* from report r cross join {part as_told} where r.run_id = %(run)s and r.number = %(number)s
     union all
@@ -143,8 +146,10 @@ with told as (
     select told.*, t.name, t.item, t.position,
            case when t.fault is not null and t.settled_at = told.settled_at then t.fault end as fault,
            told.settled_at is distinct from b.settled_at
-               or told.settled_at is not null and (told.waived, told.as_completed) is distinct from (b.waived, b.as_completed) as changed
+               or told.settled_at is not null and (told.waived, told.as_completed) is distinct from (b.waived, b.as_completed) as changed,
+           told.state = 'skipped' and coalesce(cause.state, root.state::text, '') = 'completed' as unneeded
     from told join task t on t.id = told.task left join earlier b on b.task = told.task
+    left join told cause on cause.task = told.root left join task root on root.id = told.root
 ), placed as (
     select c.*, row_number() over (order by %(since)s::int is not null and not c.changed, c.state = 'completed', c.position, c.task) as place
     from compared c order by place limit %(most)s
@@ -164,7 +169,7 @@ with told as (
 select s.name, s.item, s.state, s.waived, s.as_completed, s.attempts, s.started_at, s.ended_at, s.settled_at, s.exit_code, s."end", s.processor_seconds, s.peak_memory_bytes, s.usage_sampled, s.message,
        case when s.length <= %(most_of_one)s and s.total <= %(most_of_all)s then s.outputs end as outputs,
        s.outputs is not null and not coalesce(s.length <= %(most_of_one)s and s.total <= %(most_of_all)s, false) as outputs_left_out,
-       s.log_removed, s.outputs_removed, s.root, s.superseded_by, s.changed
+       s.log_removed, s.outputs_removed, s.root, s.unneeded, s.superseded_by, s.changed
 from summed s order by s.place;
 
 -- name: reported_counts

@@ -62,7 +62,8 @@ class ReportedTask:
     is compared.
 
     ``waived``: true if tasks that wait for it may go on; ``as_completed``: also inside its run.
-    ``root``: the task because of which it was skipped. The times, ``exit_code``, ``end`` and
+    ``root``: the task because of which it was skipped; ``unneeded``: true if the task runs only for
+    a failure, and ``root`` completed. The times, ``exit_code``, ``end`` and
     ``message`` are those of its newest attempt, and so are the resources used:
     ``processor_seconds`` (user and system) and ``peak_memory_bytes`` (of the largest process, or of
     the container); null: not known. ``usage_sampled``: true if both were read while the attempt
@@ -90,6 +91,7 @@ class ReportedTask:
     outputs: dict[str, Any] | None
     outputs_left_out: bool
     root: str | None
+    unneeded: bool
     superseded_by: str | None
     log_removed: str | None
     outputs_removed: str | None

@@ -39,9 +39,10 @@ def report_page(visitor: Visitor, request: Request) -> Shown:
 def why(task: ReportedTask) -> str:
     """The reason for a task's state at that time, in a few words."""
     message = task.outputs_removed or task.log_removed or task.message
+    because = f"as {task.root} completed" if task.unneeded else f"because of {task.root}" if task.root else ""
     words = [
         message,
-        f"because of {task.root}" if task.root else "",
+        because,
         f"superseded by {task.superseded_by}" if task.superseded_by else "",
         "waived" if task.waived and task.state in (State.FAILED, State.REJECTED) else "",
         f"exit code {task.exit_code}" if task.exit_code and not message else "",

@@ -22,6 +22,14 @@ def test_says_that_the_command_which_makes_the_report_has_not_started(arkqueue: 
     assert "papers@2/REPORT: It is ready" in arkqueue("explain", "papers@2").out
 
 
+def test_a_task_that_only_a_failure_starts_was_not_needed_as_there_was_none(arkqueue: Cli, session: Session) -> None:
+    archive = an_archive(session)
+    archive.commit({"a": "", "b": "depends: [{task: a, when: failed}]"})
+    archive.run("a@2")
+    assert "as papers@2/a completed" in arkqueue("report", "papers@2").out
+    assert [one["unneeded"] for one in arkqueue("report", "papers@2", "--json").json["tasks"]] == [True, False]
+
+
 def test_shows_the_report_of_a_run_and_makes_another_after_a_repair(arkqueue: Cli, session: Session) -> None:
     archive = an_archive(session)
     archive.commit({"a": "", "b": "depends: [a]", "c": ""})

@@ -182,6 +182,7 @@ def test_a_task_that_only_a_failure_starts_is_not_needed_without_one(operator: h
     assert cell["words"] == "not needed"
     assert cell["says"] == "papers@2/clean-up is skipped as papers@2/deposit completed."
     assert "skipped as deposit completed" in said(operator.get("/papers@2"))
+    assert "as papers@2/deposit completed" in said(operator.get("/-/report?of=papers@2"))
 
 
 def test_what_waits_says_when_it_may_start_from_how_long_its_tasks_took(
