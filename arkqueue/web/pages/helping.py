@@ -15,7 +15,8 @@ from arkqueue.names import as_backfill
 @dataclass(frozen=True, slots=True)
 class Button:
     """A button. ``act``: the address below ``/-/act`` to which the form is sent; empty for the
-    verbs of tasks and runs. ``state``: of a list, only the items in this state.
+    verbs of tasks and runs. ``state``: of a list, only the items in this state. ``force``: the queue
+    refuses the retry without this option.
     """
 
     verb: str
@@ -23,15 +24,18 @@ class Button:
     words: str
     act: str = ""
     state: str = ""
+    force: bool = False
 
 
 READ: Final = "Read it now"
 """The words of the button that reads the repository of an archive."""
+ANYWAY: Final = " all the same"
+"""The end of the words of a button that overrules a refusal."""
 _VERBS: Final[dict[tuple[str, ...], tuple[str, str]]] = {
     ("retry",): ("retry", "Retry"),
-    ("retry", "--force"): ("retry", "Retry"),
+    ("retry", "--force"): ("retry", f"Retry{ANYWAY}"),
     ("retry", "--from-start"): ("retry", "Retry"),
-    ("retry", "--force", "--from-start"): ("retry", "Retry"),
+    ("retry", "--force", "--from-start"): ("retry", f"Retry{ANYWAY}"),
     ("skip",): ("skip", "Waive"),
     ("skip", "--as-completed"): ("skip-as-completed", "Count as completed"),
     ("release",): ("release", "Release"),
@@ -81,9 +85,11 @@ def buttons_of(commands: Sequence[str], name: str) -> list[Button]:
         if (verb, *options) == ("resume", "--all") and not things:
             found.append(Button("resume-all", "", "Resume everything", "resume-all"))
         elif things and (known := _VERBS.get((verb, *options))):
-            # The button sends the plain command. If this needs an option, the refusal offers it
-            # with its consequences.
-            found.append(Button(known[0], things[0], _words(known[1], things[0], name), state=state))
+            # The button sends --force, whose consequences the next page shows. If the retry also needs
+            # --from-start, the refusal offers this option.
+            force = known[1].endswith(ANYWAY)
+            words = _words(known[1], things[0], name)
+            found.append(Button(known[0], things[0], words, state=state, force=force))
         elif things and (acts := _ACTS.get((verb, *options))):
             found.append(Button(acts[0], things[0], f"{acts[1]} {things[0]}", acts[0]))
     return found
@@ -108,11 +114,12 @@ def _holds(name: str, other: str) -> bool:
 
 def _words(words: str, thing: str, name: str) -> str:
     """The words on a button: without a name for the task of the page, and without the archive for
-    another task of it. The name takes the place of "it", or stands before "as".
+    another task of it. The name takes the place of "it", or stands before "as" or "all the same".
     """
     if thing == name:
         return words
     other = thing.removeprefix(name.partition("@")[0] + "@")
     if " it " in words:
         return words.replace(" it ", f" {other} ")
-    return words.replace(" as ", f" {other} as ") if " as " in words else f"{words} {other}"
+    before, end, after = words.partition(" as " if " as " in words else ANYWAY)
+    return f"{before} {other}{end}{after}"

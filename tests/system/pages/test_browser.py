@@ -99,13 +99,13 @@ def test_what_a_refusal_names_is_forced_and_what_is_rare_is_done_by_keyboard_alo
     opened: Opened, archive: AnArchive
 ) -> None:
     archive.run("index@3")
-    page = opened("/papers@2/index", expects_errors=True)  # that of a refusal is one for the console
-    page.get_by_role("button", name="Retry", exact=True).press("Enter")
+    page = opened("/papers@2", expects_errors=True)  # that of a refusal is one for the console
+    page.get_by_role("button", name="Retry what failed").press("Enter")
     expect(page.locator("main .says")).to_contain_text("would replace the work of later revisions")
     page.get_by_role("button", name="Do it all the same").press("Enter")
     expect(page.locator("main")).to_contain_text("1 task would be free to start")
     page.get_by_role("button", name="Yes, retry it").press("Enter")
-    expect(page.locator("main .head .s")).to_have_attribute("title", "ready")
+    expect(page.locator("main .head .s")).to_have_attribute("title", "processing")
     assert archive.state("index@2") == "ready"
     page.goto("/papers@3")
     page.get_by_label("More").press("Enter")

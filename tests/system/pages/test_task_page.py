@@ -149,6 +149,27 @@ def test_the_remedies_of_a_wait_are_its_buttons(operator: httpx.Client, archive:
     assert archive.state("upload@2") == "ready"
 
 
+def test_the_retry_of_a_repaired_failure_has_the_words_of_the_overview(
+    operator: httpx.Client, archive: AnArchive
+) -> None:
+    for _ in range(2):
+        archive.commit({"pdf": "", "publish": "depends: [pdf]"})
+    archive.fail("pdf@2")
+    archive.end("pdf@3")
+    for page, words in (
+        ("/papers@2/publish", "Retry 2/pdf all the same"),
+        ("/papers@2/pdf", "Retry all the same"),
+    ):
+        shown = operator.get(page)
+        assert buttons(shown)[0][:3] == ("papers@2/pdf", "retry", words), page
+        assert shown.text.count('name="force" value="yes"') == 1, page
+    told = {"form": form_of(shown), "name": "papers@2/pdf", "verb": "retry", "force": "yes", "back": "/"}
+    asked = operator.post("/-/act", data=told)
+    assert archive.state("pdf@2") == "failed", "the consequences come first"
+    confirm(operator, asked)
+    assert archive.state("pdf@2") == "ready"
+
+
 def test_the_remedies_of_several_items_are_for_the_whole_list(operator: httpx.Client, archive: AnArchive) -> None:
     archive.commit({"pack": "foreach: [x, y, z]", "index": "depends: [pack]"})
     archive.fail("pack/x@2", "pack/y@2")
