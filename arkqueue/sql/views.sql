@@ -923,6 +923,13 @@ select t.id, t.run from task t
 where t.branch_id = %(branch)s and t.name = %(name)s and t.number = %(number)s and t.item = %(item)s and t.run_id <> all(array(select run_id from purging))
 order by t.run desc;
 
+-- name: runs_with_list
+-- The newest run of a revision that has the list of a task.
+select r.run from run r
+where r.branch_id = %(branch)s and r.number = %(number)s and r.id <> all(array(select run_id from purging))
+  and exists (select from task t where t.run_id = r.id and t.item_id is not null and t.name = %(name)s and not t.deleted)
+order by r.run desc limit 1;
+
 -- name: gates_of_run
 -- The gates of a run that arkqueue has made.
 select id, name from task where run_id = %(run)s and kind = 'gate' order by id;

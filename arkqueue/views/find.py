@@ -237,13 +237,9 @@ def name_of_run(session: Session, run: RunId) -> str:
 def no_task(session: Session, place: Place, name: Name) -> NotFound:
     """The error for a task that a revision, or the named run, does not have."""
     where = str(replace(name, task=None, item=""))
-    found = session.rows("tasks_named", branch=place.branch, name=name.task, number=place.number, item=name.item)
-    elsewhere = (
-        f"Another run has it: {replace(name, run=found[0].run if found[0].run != COMMIT_RUN else None)}."
-        if found
-        else ""
-    )
     own = own_names(session, place, name.run or COMMIT_RUN)
+    found = in_another_run(session, place, name, own)
+    elsewhere = f"Another run has it: {found}." if found else ""
     if name.item and name.task in own and not elsewhere:
         fault = f"{replace(name, item='')} has no item {name.item!r}"
         return NotFound(str(name), fault, f"See what it has: arkqueue show {where} --items")
@@ -253,6 +249,20 @@ def no_task(session: Session, place: Place, name: Name) -> NotFound:
         return NotFound(str(name), fault, remedy)
     remedy = elsewhere or _nearest(name.task or "", own, "It has")
     return NotFound(str(name), f"{where} has no task {name.task!r}", remedy)
+
+
+def in_another_run(session: Session, place: Place, name: Name, own: Sequence[str]) -> str | None:
+    """The name of a task or a list in the newest run of its revision that has it. ``own``: the tasks
+    of the named run. If a list is one of them, this is None.
+    """
+    found = session.rows("tasks_named", branch=place.branch, name=name.task, number=place.number, item=name.item)
+    may_be_list = not found and name.task is not None and name.item in ("", EVERY_TASK) and name.task not in own
+    if may_be_list:
+        found = session.rows("runs_with_list", branch=place.branch, number=place.number, name=name.task)
+    if not found:
+        return None
+    there = replace(name, run=None if found[0].run == COMMIT_RUN else found[0].run)
+    return list_name(str(replace(there, task=None, item="")), name.task or "") if may_be_list else str(there)
 
 
 def own_names(session: Session, place: Place, run: int | None) -> list[str]:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 from urllib.parse import unquote
 
 from arkqueue.errors import ArkqueueError, Invalid, NotFound
@@ -29,7 +29,7 @@ from arkqueue.names import (
 )
 from arkqueue.text import LONGEST, similar
 from arkqueue.views.backfills import find_backfill
-from arkqueue.views.find import find_branch, find_item, find_revision, find_run, find_task, own_names
+from arkqueue.views.find import find_branch, find_item, find_revision, find_run, find_task, in_another_run, own_names
 from arkqueue.views.lists import has_list
 from arkqueue.web.access import Caller
 
@@ -96,17 +96,16 @@ def _of_archive(caller: Caller, name: Name) -> list[str]:
 
 
 def _tasks(caller: Caller, name: Name) -> list[str]:
-    """The task of this name in another run of the revision, and the tasks of the run whose names are
-    similar to it; for an item, the lists.
+    """The task or list of this name in another run of the revision, and the tasks of the run whose
+    names are similar to it; for an item, the lists.
     """
     place = find_revision(caller.session, caller.archive(name.archive), name)
-    asked: dict[str, Any] = {"branch": place.branch, "name": name.task, "number": place.number, "item": name.item}
-    others = [row.run for row in caller.session.rows("tasks_named", **asked)[:1]]
-    elsewhere = [str(replace(name, run=None if run == COMMIT_RUN else run)) for run in others]
     own = own_names(caller.session, place, name.run or COMMIT_RUN)
+    elsewhere = in_another_run(caller.session, place, name, own)
     run = str(replace(name, task=None, item=""))
     near = _near(name.task or "", own)
-    return elsewhere + [list_name(run, task) if name.item else run + task_in_run(task) for task in near]
+    similar_ones = [list_name(run, task) if name.item else run + task_in_run(task) for task in near]
+    return [elsewhere, *similar_ones] if elsewhere else similar_ones
 
 
 def _revisions(caller: Caller, name: Name) -> list[str]:

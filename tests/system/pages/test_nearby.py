@@ -70,6 +70,13 @@ def test_a_task_of_another_run_of_the_revision_is_offered_first(admin: httpx.Cli
     page = admin.get("/papers@4/release")
     assert "Another run has it: papers@4.2/release." in said(page, 404)
     assert offered(page)[:2] == ["/papers@4.2/release", "/papers@4"]
+    papers.commit({"index": "", "hand-in": "on: manual\nforeach: [a, b]"})
+    papers.trigger(5, "hand-in")
+    for name in ("hand-in", "hand-in/*"):
+        page = admin.get(f"/papers@5/{name}")
+        assert "Another run has it: papers@5.2/hand-in/*." in said(page, 404), name
+        assert offered(page)[:2] == ["/papers@5.2/hand-in/%2A", "/papers@5"], name
+    assert admin.get("/papers@5.2/hand-in").status_code == 303
 
 
 def test_names_that_the_visitor_may_not_see_are_not_offered(
