@@ -841,7 +841,9 @@ def test_a_correction_that_stops_an_archive_is_accepted_from_each_page(
     card = admin.get("/").text.partition('class="needs"')[2].partition("</ul>")[0]
     assert accept in card
     assert FILLED.findall(card) == ["Read it now"]
-    form = admin.get("/-/settings/papers?open=accept").text.partition('<details class="ask" open>')[2]
+    before, _, form = admin.get("/-/settings/papers?open=accept").text.partition('<details class="ask" open>')
+    assert "Stopped: file:///srv/svn/papers: has another UUID" in before, "the open form hides what stands behind it"
+    assert "has another UUID" not in form
     assert re.match(r'<summary class="b ?">Accept a correction<', form)
     assert 'name="revision" value="2"' in form.partition("</details>")[0]
 
