@@ -175,7 +175,7 @@ class _Document:
 
 async def _document(form: FormData) -> _Document:
     """The document of a form. Raises the fault of a form that has none, or two, or another one than was shown."""
-    text, carried = _text(form, "text"), _carried(form)
+    text, carried = _written(form), _carried(form)
     sent = form.get("file")
     file = sent if isinstance(sent, UploadFile) and (sent.filename or sent.size) else None
     if (file is not None) + bool(text) + (carried is not None) != 1:
@@ -186,11 +186,11 @@ async def _document(form: FormData) -> _Document:
     ending = str(file.filename).rpartition(".")[2].lower() if file is not None else ""
     chosen = _text(form, "kind")
     kind = PayloadKind(chosen) if chosen in list(PayloadKind) else BY_NAME.get(ending)
-    if kind is None and text.startswith(("[", "{")):  # a text in any other format is not told from the others
+    if kind is None and text.lstrip().startswith(("[", "{")):  # a text in any other format is not told from the others
         kind = PayloadKind.JSON
     if kind is None:
         raise Invalid("the form", "does not name the format of the document", "Choose JSON, YAML, CSV or lines.")
-    data = text.replace("\r\n", "\n").encode("utf-8", "replace") if carried is None else carried  # browsers send CR LF
+    data = text.encode("utf-8", "replace") if carried is None else carried
     document = _Document(kind, str(file.filename) if file else "", (file.size or 0) if file else len(data), file, data)
     if (shown := _text(form, "digest")) and shown != await document.digest():
         raise Invalid("the file", "is not the one that was shown", "Choose that file, or show what would run again.")
@@ -209,7 +209,8 @@ def _carried(form: FormData) -> bytes | None:
 
 def _given(form: FormData) -> dict[str, str]:
     """The fields of a form, with which it is shown again. A file that was carried is shown as a text."""
-    given = {field: _text(form, field) for field in ("branch", "revision", "id", "hold", "text", "kind")}
+    given = {field: _text(form, field) for field in ("branch", "revision", "id", "hold", "kind")}
+    given["text"] = _written(form)
     if "wanted" in form:  # the revision that was shown may have been the newest one, which nobody has named
         given["revision"] = _text(form, "wanted")
     with suppress(Invalid, UnicodeDecodeError):
@@ -434,3 +435,12 @@ class _Counted:
 def _text(form: FormData, field: str) -> str:
     value = form.get(field, "")
     return re.sub("\0", "", value).strip() if isinstance(value, str) else ""
+
+
+def _written(form: FormData) -> str:
+    """The text that a person has written, with all of its lines; empty if it is blank. Browsers send
+    CR LF at the ends of the lines.
+    """
+    value = form.get("text", "")
+    text = value.replace("\0", "").replace("\r\n", "\n") if isinstance(value, str) else ""
+    return text if text.strip() else ""

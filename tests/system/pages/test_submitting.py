@@ -66,10 +66,13 @@ def test_a_file_becomes_a_run_whose_page_is_shown(visitor: Visitors, archive: An
     ]
     again = send(browser, ("batch.csv", b"id,note\r\na,\xc3\xa9\r\n"), id="may 7/é")
     assert "was submitted with the id may 7/é before, and became papers@2.2" in words(again)
+    pasted = b'["a"]\n'
+    assert send(browser, ("a.json", pasted), id="pasted").status_code == 303
+    assert "Submitted already" in words(send(browser, text=pasted.decode().replace("\n", "\r\n"), id="pasted"))
     other = send(browser, ("batch.csv", b"id\r\nb\r\n"), id="may 7/é")
     assert other.status_code == 422
     assert "with another payload" in other.text
-    assert len(runs(archive)) == 1
+    assert len(runs(archive)) == 2
 
 
 def test_what_was_handed_in_is_downloaded_as_it_is(visitor: Visitors, session: Session, archive: AnArchive) -> None:
@@ -94,7 +97,7 @@ def test_a_text_becomes_a_run_that_waits_for_a_release_where_that_is_wanted(
 ) -> None:
     sent = send(visitor(Scope.OPERATE), text="a\r\nb\r\n", kind="lines", hold="yes")
     assert sent.headers["location"] == "/papers@2.2"
-    assert payload(archive) == b"a\nb"
+    assert payload(archive) == b"a\nb\n"
     assert archive.states()["check@2.2"] == "held"
 
 
@@ -129,7 +132,7 @@ def test_all_faults_are_shown_above_the_form_as_it_was_sent(visitor: Visitors, a
 
 
 NOT_HANDED_IN: list[tuple[tuple[str, bytes] | None, dict[str, str], str]] = [
-    (None, {}, "has neither a file nor a text"),
+    (None, {"text": " \r\n"}, "has neither a file nor a text"),
     (("a.json", b"[]"), {"text": "[]"}, "has a file and a text"),
     (("a.doc", b"x"), {}, "does not name the format of the document"),
     (None, {"text": "id,title"}, "does not name the format of the document"),
@@ -418,10 +421,10 @@ def test_the_preview_of_a_document_with_faults_is_the_form_with_them(visitor: Vi
 
 def test_from_a_preview_one_goes_back_to_the_form_as_it_was(visitor: Visitors, archive: AnArchive) -> None:
     browser = visitor(Scope.OPERATE)
-    for given in ({"text": "a\nb <c>", "kind": "lines"}, {"file": ("a.txt", b"a\nb <c>")}):
+    for given in ({"text": "a\r\nb <c>\r\n", "kind": "lines"}, {"file": ("a.txt", b"a\nb <c>\n")}):
         form = press_below(browser, shown_first(browser, id="x", **given), change=True)  # type: ignore[arg-type]
         assert form.status_code == 200
-        for field in ("a\nb &lt;c&gt;</textarea>", '<option value="lines" selected>', 'value="x"', 'name="revision" value=""'):  # fmt: skip
+        for field in ("\na\nb &lt;c&gt;\n</textarea>", '<option value="lines" selected>', 'value="x"', 'name="revision" value=""'):  # fmt: skip
             assert field in form.text, field
         assert "nothing was made" not in form.text
     assert press_below(browser, shown_first(browser, text="a\nb <c>", kind="lines")).status_code == 303
