@@ -10,6 +10,7 @@ are reported at once.
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import os
 import re
 import shlex
@@ -262,13 +263,13 @@ class Configuration(Strict):
     @classmethod
     def _are_hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for host in value:
-            if not re.fullmatch(r"[A-Za-z0-9_.-]+", host):
+            if not (re.fullmatch(r"[A-Za-z0-9_.-]+", host) or _is_ipv6(host)):
                 raise PydanticCustomError(
                     "hosts",
                     "holds {host}, which is not a valid name of a host; write it without scheme and port: queue.example.org",
                     {"host": repr(host)},
                 )
-        return tuple(host.lower() for host in value)
+        return tuple(host.strip("[]").lower() for host in value)
 
     @field_validator("public_url")
     @classmethod
@@ -432,6 +433,15 @@ class Configuration(Strict):
         if faults:
             raise ConfigurationError("the configuration", "; ".join(faults), "Correct it and start again.")
         return configuration
+
+
+def _is_ipv6(host: str) -> bool:
+    """Whether a text is an IPv6 address, with or without the brackets that it has in a URL."""
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    try:
+        return ipaddress.IPv6Address(bare).scope_id is None
+    except ValueError:
+        return False
 
 
 def _overlap(outer: Path, inner: Path | str) -> bool:

@@ -207,6 +207,8 @@ def test_the_variables_of_a_task_are_no_configuration(tmp_path: Path) -> None:
         ("slots = 1000000", "slots must be 10000 or less"),
         ('hosts = ["https://queue.example.org"]', "hosts holds 'https://queue.example.org', which is not a valid name"),
         ('hosts = ["queue.example.org:8417"]', "write it without scheme and port: queue.example.org"),
+        ('hosts = ["[2001:db8::1]:8417"]', "write it without scheme and port: queue.example.org"),
+        ('hosts = ["[2001:db8::1"]', "write it without scheme and port: queue.example.org"),
         ("listen = 8417", "listen must be a text; put it in quotes"),
         ('database = ""', "database is empty; leave it out for the embedded PostgreSQL"),
         ('database_pooler = "perhaps"', "database_pooler must be true or false"),
@@ -222,8 +224,9 @@ def test_each_fault_is_told(tmp_path: Path, text: str, fault: str) -> None:
 
 def test_names_of_hosts_and_mail_addresses_count_in_small_letters(tmp_path: Path) -> None:
     mail = '[mail]\nserver = "localhost:25"\ntls = "none"\nsender = "q@example.org"\nrecipients = ["*@Example.ORG"]'
-    read = load(tmp_path, f'hosts = ["Queue.Example.org"]\n{mail}')
-    assert read.hosts == ("queue.example.org",)
+    hosts = '"Queue.Example.org", "2001:DB8::1", "[2001:DB8::2]"'
+    read = load(tmp_path, f"hosts = [{hosts}]\n{mail}")
+    assert read.hosts == ("queue.example.org", "2001:db8::1", "2001:db8::2"), "browsers send addresses in brackets"
     assert read.mail is not None
     assert read.mail.recipients == ("*@example.org",)
 
