@@ -27,27 +27,23 @@ class Button:
     force: bool = False
 
 
-READ: Final = "Read it now"
-"""The words of the button that reads the repository of an archive."""
-ANYWAY: Final = " all the same"
-"""The end of the words of a button that overrules a refusal."""
 _VERBS: Final[dict[tuple[str, ...], tuple[str, str]]] = {
-    ("retry",): ("retry", "Retry"),
-    ("retry", "--force"): ("retry", f"Retry{ANYWAY}"),
-    ("retry", "--from-start"): ("retry", "Retry"),
-    ("retry", "--force", "--from-start"): ("retry", f"Retry{ANYWAY}"),
-    ("skip",): ("skip", "Waive"),
-    ("skip", "--as-completed"): ("skip-as-completed", "Count as completed"),
-    ("release",): ("release", "Release"),
-    ("release", "--all"): ("release", "Release"),
-    ("unhold",): ("unhold", "End the hold of"),
-    ("resume",): ("resume", "Resume"),
-    ("refresh",): ("refresh", "Poll now"),
-    ("sync",): ("sync", READ),
-    ("cancel", "--assume-gone"): ("assume-gone", "Count it as gone"),
+    ("retry",): ("retry", "Retry{}"),
+    ("retry", "--force"): ("retry", "Retry{} all the same"),
+    ("retry", "--from-start"): ("retry", "Retry{}"),
+    ("retry", "--force", "--from-start"): ("retry", "Retry{} all the same"),
+    ("skip",): ("skip", "Waive{}"),
+    ("skip", "--as-completed"): ("skip-as-completed", "Count{} as completed"),
+    ("release",): ("release", "Release{}"),
+    ("release", "--all"): ("release", "Release{}"),
+    ("unhold",): ("unhold", "End the hold of{}"),
+    ("resume",): ("resume", "Resume{}"),
+    ("refresh",): ("refresh", "Poll now{}"),
+    ("sync",): ("sync", "Read {it} now"),
+    ("cancel", "--assume-gone"): ("assume-gone", "Count {it} as gone"),
 }
 """The commands for which a page has a button, by their verb and options, with the button's verb and
-its words.
+its words, in which the name of another thing than that of the page has a place (`_words`).
 """
 _ACTS: Final[dict[tuple[str, ...], tuple[str, str]]] = {
     ("resume", "--lock"): ("resume-lock", "Resume"),
@@ -87,8 +83,7 @@ def buttons_of(commands: Sequence[str], name: str) -> list[Button]:
         elif things and (known := _VERBS.get((verb, *options))):
             # The button sends --force, whose consequences the next page shows. If the retry also needs
             # --from-start, the refusal offers this option.
-            force = known[1].endswith(ANYWAY)
-            words = _words(known[1], things[0], name)
+            words, force = _words(known[1], things[0], name), "--force" in options
             found.append(Button(known[0], things[0], words, state=state, force=force))
         elif things and (acts := _ACTS.get((verb, *options))):
             found.append(Button(acts[0], things[0], f"{acts[1]} {things[0]}", acts[0]))
@@ -114,12 +109,9 @@ def _holds(name: str, other: str) -> bool:
 
 def _words(words: str, thing: str, name: str) -> str:
     """The words on a button: without a name for the task of the page, and without the archive for
-    another task of it. The name takes the place of "it", or stands before "as" or "all the same".
+    another task of it.
     """
     if thing == name:
-        return words
+        return words.format("", it="it")
     other = thing.removeprefix(name.partition("@")[0] + "@")
-    if " it " in words:
-        return words.replace(" it ", f" {other} ")
-    before, end, after = words.partition(" as " if " as " in words else ANYWAY)
-    return f"{before} {other}{end}{after}"
+    return words.format(f" {other}", it=other)
