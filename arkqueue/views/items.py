@@ -34,13 +34,17 @@ class ListView:
     @property
     def unwaived(self) -> int:
         """The number of failed and rejected tasks that nobody has waived."""
-        return self.counts.get(State.FAILED, 0) + self.counts.get(State.REJECTED, 0) - self.waived
+        return self.unwaived_in(State.FAILED) + self.unwaived_in(State.REJECTED)
 
     def waived_in(self, state: State) -> int:
         """The number of waived tasks in a state."""
         if state is State.REJECTED:
             return self.waived_rejected
         return self.waived - self.waived_rejected if state is State.FAILED else 0
+
+    def unwaived_in(self, state: State) -> int:
+        """The number of tasks in a state that nobody has waived."""
+        return self.counts.get(state, 0) - self.waived_in(state)
 
     def in_words(self, state: State) -> str:
         """The number of tasks in a state, in words."""

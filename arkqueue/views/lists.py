@@ -35,21 +35,20 @@ class Listed:
 @dataclass(frozen=True, slots=True)
 class Numbers:
     """The lists of runs, in the order of their files, by run id and task name: the number of items
-    in each state, the number of waived failures, and the first item in each state. ``rejected``: the
-    number of rejected items that nobody waived. ``behind``: the number of held items that wait for
-    other tasks, too.
+    in each state, the number of waived failures, and the first item in each state.
+    ``waived_rejected``: how many of the waived ones were rejected. ``behind``: the number of held
+    items that wait for other tasks, too.
     """
 
     counts: dict[tuple[int, str], Counter[State]]
     first: dict[tuple[int, str], list[int]]
     waived: Counter[tuple[int, str]]
-    rejected: Counter[tuple[int, str]]
+    waived_rejected: Counter[tuple[int, str]]
     behind: Counter[tuple[int, str]]
 
     def view(self, key: tuple[int, str]) -> ListView:
         """The list of a run and a name."""
-        counts = self.counts[key]
-        return list_view(key[1], counts, self.waived[key], counts[State.REJECTED] - self.rejected[key])
+        return list_view(key[1], self.counts[key], self.waived[key], self.waived_rejected[key])
 
 
 def numbers_of(session: Session, runs: Sequence[int]) -> Numbers:
@@ -57,7 +56,7 @@ def numbers_of(session: Session, runs: Sequence[int]) -> Numbers:
     counts: dict[tuple[int, str], Counter[State]] = defaultdict(Counter)
     first: dict[tuple[int, str], list[int]] = defaultdict(list)
     waived: Counter[tuple[int, str]] = Counter()
-    rejected: Counter[tuple[int, str]] = Counter()
+    waived_rejected: Counter[tuple[int, str]] = Counter()
     behind: Counter[tuple[int, str]] = Counter()
     for row in session.rows("count_items", runs=list(runs)) if runs else ():
         counts[row.run_id, row.name][State(row.state)] = row.n
@@ -65,9 +64,9 @@ def numbers_of(session: Session, runs: Sequence[int]) -> Numbers:
         if row.state in (State.FAILED, State.REJECTED):
             waived[row.run_id, row.name] += row.waived
         if row.state == State.REJECTED:
-            rejected[row.run_id, row.name] = row.n - row.waived
+            waived_rejected[row.run_id, row.name] = row.waived
         behind[row.run_id, row.name] += row.behind
-    return Numbers(counts, first, waived, rejected, behind)
+    return Numbers(counts, first, waived, waived_rejected, behind)
 
 
 def lists_of(numbers: Numbers) -> list[ListView]:

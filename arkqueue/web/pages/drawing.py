@@ -306,7 +306,7 @@ def _numbers(of: ListView) -> str:
     """
     items = f"{of.tasks:,} item{'s' if of.tasks != 1 else ''}"
     every = {bad: number for bad in (State.FAILED, State.REJECTED) if (number := of.counts.get(bad, 0))}
-    unwaived = {bad: left for bad, number in every.items() if (left := number - of.waived_in(bad))}
+    unwaived = {bad: left for bad in every if (left := of.unwaived_in(bad))}
     waived = ", waived" if every and not unwaived else ""
     shown = unwaived or every or of.counts
     if len(shown) > 1 and every:

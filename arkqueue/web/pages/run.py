@@ -4,7 +4,6 @@ commit. A long list is shown as numbers first, and its items in one state on dem
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -46,6 +45,7 @@ from arkqueue.web.pages.drawing import MOST_DRAWN, Picture, drawn
 from arkqueue.web.pages.folding import folded
 from arkqueue.web.pages.grid import MOST_LINES, words_of
 from arkqueue.web.pages.helping import Button, buttons_of, nearest
+from arkqueue.web.pages.run_sentence import number_of, sentence, sentence_of_item, waits_for_release
 from arkqueue.web.pages.task_rows import rows_of
 from arkqueue.web.pages.visitor import Visitor
 
@@ -114,8 +114,8 @@ def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict
         if row.item and row.state in (State.WAITING, State.READY):
             firsts.setdefault((row.name, row.state), row.id)
     needs_retry = _needs_retry(view, lists)
-    needs_release = any(map(_waits_for_release, view.tasks)) or (
-        is_long and _number(lists, State.HELD) > sum(numbers.behind.values())
+    needs_release = any(map(waits_for_release, view.tasks)) or (
+        is_long and number_of(lists, State.HELD) > sum(numbers.behind.values())
     )
     stop = None
     if place.stopped is not None and not is_over:
@@ -187,7 +187,7 @@ def _obstacle(
     ready = [task for task in view.tasks if task.state is State.READY]
     stuck = [task for task in ready if task.why]  # of the first ones, as the others have no reasons here
     is_busy = (
-        any(task.state in goes_on for task in view.tasks) or bool(ready and not stuck) or _number(lists, *goes_on) > 0
+        any(task.state in goes_on for task in view.tasks) or bool(ready and not stuck) or number_of(lists, *goes_on) > 0
     )
     stop: Any = names["_stop"]
     helps = buttons_of(stop.commands, view.full_name) if stop else []
@@ -308,7 +308,7 @@ def item(visitor: Visitor, request: Request, id: RunId, key: str) -> Shown:  # n
             "sentence": sentence_of_item(view.tasks),
             "_states": {task.state for task in view.tasks},
             "_is_polled": any(task.polls and task.state is State.DEFERRED for task in view.tasks),
-            "_needs_release": any(map(_waits_for_release, view.tasks)),
+            "_needs_release": any(map(waits_for_release, view.tasks)),
             "_needs_settings": need_settings(helps.values()),
             "_helps": helps,
             "_again": may_begin_again(again(view.tasks), view.tasks, view.edges, barred),
@@ -402,133 +402,3 @@ def first_failed(view: RunDetail, unhandled: Collection[int]) -> TaskView | None
         return None
     bad = [task for task in view.tasks if task.state in (State.FAILED, State.REJECTED) and not task.waived]
     return next((task for task in bad if task.id in unhandled), next(iter(bad), None))
-
-
-def sentence(view: RunDetail, lists: Sequence[ListView], numbers: Numbers) -> str:
-    """A summary of a run in a sentence. ``lists``: the lists whose tasks ``view`` leaves out.
-    ``numbers``: those of all lists of the run.
-    """
-    to_wait = {of.name: numbers.behind[view.id, of.name] for of in lists}
-    to_reject = {of.name: numbers.rejected[view.id, of.name] for of in lists}
-    if view.faults:
-        if not any(fault.line for fault in view.faults):
-            return "It could not start, so it has no tasks."
-        count = len(view.faults)
-        return f"Its workflow files have {count} fault{'s' if count > 1 else ''}, so it has no tasks."
-    if view.baseline:
-        return "Watching begins here: no task runs for this revision."
-    running = _labels([task for task in view.tasks if task.state is State.RUNNING])
-    bad = failures(view.tasks)
-    failed = _labels([task for task in bad if task.state is State.FAILED])
-    rejected = _labels([task for task in bad if task.state is State.REJECTED])
-    to_release = [task for task in view.tasks if _waits_for_release(task)]
-    held = _labels(to_release)
-    waiting = sum(map(_waits, view.tasks)) + _number(lists, State.WAITING, State.READY) + sum(to_wait.values())
-    deferred = _labels([task for task in view.tasks if task.state is State.DEFERRED])
-    is_one_deferred = sum(task.state is State.DEFERRED for task in view.tasks) + _number(lists, State.DEFERRED) == 1
-    deferred += _of_lists(lists, State.DEFERRED)
-    failed += _in_words((of.name, of.unwaived - to_reject[of.name]) for of in lists)
-    is_one_rejected = sum(task.state is State.REJECTED for task in bad) + sum(to_reject.values()) == 1
-    rejected += _in_words(to_reject.items())
-    is_one = sum(task.state is State.RUNNING for task in view.tasks) + _number(lists, State.RUNNING) == 1
-    running += _of_lists(lists, State.RUNNING)
-    is_held_alone = len(to_release) + _number(lists, State.HELD) - sum(to_wait.values()) == 1
-    held += _in_words((of.name, _number([of], State.HELD) - to_wait[of.name]) for of in lists)
-    said = []
-    if view.planned is not None:
-        said.append(
-            f"it is being planned ({view.planned:,} of {view.planned_items:,} items), and none of its tasks starts before"
-        )
-    said += _bad(failed, rejected, one_rejected=is_one_rejected)
-    said += _said(running, held, waiting, one_runs=is_one, one_waits=is_held_alone)
-    said += [f"{_listed(deferred)} {'is' if is_one_deferred else 'are'} deferred"] if deferred else []
-    if not said and not view.counts.tasks:
-        return f"It is {view.state}: it has no tasks."
-    if not said:
-        completed = f"{view.counts.completed} of {view.counts.tasks} tasks completed"
-        said.append(completed if view.state == "deleted" else f"It is {view.state}: {completed}")
-    said += _waived(view.tasks, lists)
-    return "; ".join(said) + "."
-
-
-def sentence_of_item(tasks: Sequence[TaskView]) -> str:
-    """A summary of an item in a sentence."""
-    failed = [task.name for task in failures(tasks) if task.state is State.FAILED]
-    rejected = [task.name for task in failures(tasks) if task.state is State.REJECTED]
-    held = [task.name for task in tasks if _waits_for_release(task)]
-    running = [task.name for task in tasks if task.state is State.RUNNING]
-    deferred = [task.name for task in tasks if task.state is State.DEFERRED]
-    waiting = sum(map(_waits, tasks))
-    said = _bad(failed, rejected, one_rejected=len(rejected) == 1)
-    said += _said(running, held, waiting, one_runs=len(running) == 1, one_waits=len(held) == 1)
-    said += [f"{_listed(deferred)} {'is' if len(deferred) == 1 else 'are'} deferred"] if deferred else []
-    completed = sum(task.state is State.COMPLETED for task in tasks)
-    said.append(f"{completed} of {len(tasks)} tasks completed" if len(tasks) > 1 or completed else "no task completed")
-    said += _waived([replace(task, item="") for task in tasks])
-    return "; ".join(said) + "."
-
-
-def _bad(failed: list[str], rejected: list[str], *, one_rejected: bool) -> list[str]:
-    """The parts of a summary on failures. ``one_rejected``: True if only one task was rejected."""
-    said = [f"{_listed(failed)} failed"] if failed else []
-    return said + ([f"{_listed(rejected)} {'was' if one_rejected else 'were'} rejected"] if rejected else [])
-
-
-def _waived(tasks: Sequence[TaskView], lists: Sequence[ListView] = ()) -> list[str]:
-    """The parts of a summary on waived failures. ``lists``: the lists whose items ``tasks`` leaves out."""
-    words: dict[State, list[str]] = {}
-    for state in (State.FAILED, State.REJECTED):
-        words[state] = _labels([task for task in tasks if task.state is state and task.waived])
-        words[state] += _in_words((of.name, of.waived_in(state)) for of in lists)
-    rejected = sum(task.state is State.REJECTED and task.waived for task in tasks)
-    rejected += sum(of.waived_rejected for of in lists)
-    bad = _bad(words[State.FAILED], words[State.REJECTED], one_rejected=rejected == 1)
-    return [f"{part}, waived" for part in bad]
-
-
-def _said(running: list[str], held: list[str], waiting: int, *, one_runs: bool, one_waits: bool) -> list[str]:
-    """Further parts of a summary. ``one_runs``, ``one_waits``: True if only one task runs, or is held."""
-    said = []
-    if running:
-        said.append(f"{_listed(running)} {'is' if one_runs else 'are'} running")
-    if held:
-        said.append(f"{_listed(held)} {'waits' if one_waits else 'wait'} for a release")
-    if waiting:
-        said.append(f"{waiting:,} task{'s wait' if waiting > 1 else ' waits'}")
-    return said
-
-
-def _waits_for_release(task: TaskView) -> bool:
-    """Whether a task waits for nothing but a release."""
-    return task.state is State.HELD and not task.awaits
-
-
-def _waits(task: TaskView) -> bool:
-    """Whether a task waits for something other than a release alone."""
-    return task.state in (State.WAITING, State.READY) or bool(task.awaits)
-
-
-def _labels(tasks: Sequence[TaskView]) -> list[str]:
-    """The names of tasks inside their run; for several items of a list, their number."""
-    items = Counter(task.name for task in tasks if task.item)
-    labels = [f"{items[t.name]:,} items of {t.name}" if t.item and items[t.name] > 1 else t.label for t in tasks]
-    return list(dict.fromkeys(labels))
-
-
-def _number(lists: Sequence[ListView], *states: State) -> int:
-    """The number of tasks of lists in some states."""
-    return sum(of.counts.get(state, 0) for of in lists for state in states)
-
-
-def _of_lists(lists: Sequence[ListView], *states: State) -> list[str]:
-    """The number of items of each list in some states, in words."""
-    return _in_words((of.name, _number([of], *states)) for of in lists)
-
-
-def _in_words(numbers: Iterable[tuple[str, int]]) -> list[str]:
-    """The numbers of items of lists, in words."""
-    return [f"{number:,} item{'s' if number > 1 else ''} of {name}" for name, number in numbers if number]
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

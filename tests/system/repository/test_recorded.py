@@ -16,6 +16,8 @@ import pytest
 from arkqueue.errors import ArchiveMismatch, ArkqueueError, NotFound
 from arkqueue.model import Revision
 from arkqueue.repository import ONLY_KEY, Recorded, locate, open_archive
+from arkqueue.repository.reader.entries import named
+from arkqueue.views.archives import correction_of
 from tests.repositories import GitRepository, SubversionRepository, a_git_repository, a_subversion_repository, run
 
 Look = Callable[[Recorded, Path], object]
@@ -104,8 +106,9 @@ def test_a_corrected_revision_is_said_to_be_one_that_may_be_accepted(
     revprop(svn, name, value, "2")
     with pytest.raises(
         ArchiveMismatch, match=r"If only its author or date was corrected, .*: arkqueue archive accept NAME@2"
-    ):
+    ) as raised:
         look(known, tmp_path / "target")
+    assert correction_of(named(raised.value, "papers")) == "2", "the pages find the revision in the stop reason"
     assert not (tmp_path / "target").exists() or os.listdir(tmp_path / "target") == []
 
 
