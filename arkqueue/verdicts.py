@@ -13,7 +13,7 @@ EX_DATAERR = 65
 EX_TEMPFAIL = 75
 DEFER_DELAY = 60.0
 """Seconds until the next attempt of a task that ended with exit code 75, could not read its
-repository or was withheld. They double each further time.
+repository or was withheld. Each further time, the seconds double.
 """
 LONGEST_DEFERRAL = 3600.0
 """The most seconds until the next attempt of a task that ended with exit code 75, unless its output
@@ -21,7 +21,7 @@ LONGEST_DEFERRAL = 3600.0
 """
 LONGEST_AWAY = 600.0
 """The most seconds until the next attempt of a task that could not read its repository or was
-withheld. Such a task did not ask to wait, so it runs soon after the fault is over.
+withheld. A task that did not ask to wait runs soon after the fault is over.
 """
 LONGEST_DELAY = 6 * 3600.0
 """The most seconds until the next attempt of a task that failed."""

@@ -11,8 +11,8 @@ import click
 
 from arkqueue.cli.output import ago, at, bold, dim, print_json, say, state, table
 from arkqueue.cli.proposal import say_proposal
+from arkqueue.failures import bad_in_words
 from arkqueue.names import as_backfill
-from arkqueue.states import bad_in_words
 from arkqueue.text import on_one_line, visible
 
 if TYPE_CHECKING:

@@ -85,9 +85,9 @@ REMEDIES = {
 
 @contextmanager
 def beginning() -> Iterator[None]:
-    """Inside the block, the garbage collector does not run. If modules are imported there, it never
-    examines the objects that exist by the end of the block: what modules make stays, and examining
-    all of it again and again takes a tenth of a start.
+    """Inside the block, the garbage collector does not run. If the block imports modules, the collector
+    never examines the objects that exist at its end. The objects of modules stay, and examining them
+    again and again takes a tenth of a start.
     """
     was_on, imported = gc.isenabled(), len(sys.modules)
     gc.disable()

@@ -99,7 +99,7 @@ class Mail(Strict):
 
     @field_validator("recipients")
     @classmethod
-    def _are_small(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+    def _in_small_letters(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(glob.lower() for glob in value)
 
     @field_validator("sender")

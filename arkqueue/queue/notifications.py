@@ -83,9 +83,9 @@ class Delivery:
 
     @property
     def name(self) -> str:
-        """The same text for each try, and another one for each delivery of any installation: receivers
-        ignore a text that they know. Another installation, or a restored database, may have the same
-        ``id``, but not for a delivery of the same microsecond.
+        """The name of this delivery for receivers, which ignore a name that they know. Each try has the same
+        name, and no delivery of another installation, or after a restore of the database, has it: such
+        a delivery may have the same ``id``, but was not made in the same microsecond.
         """
         return f"{self.id}-{self.made_at.astimezone(UTC):%Y%m%dT%H%M%S%f}"
 

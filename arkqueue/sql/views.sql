@@ -1451,9 +1451,9 @@ select t.id {part unhandled_here} and t.id = any(%(tasks)s);
 
 -- name: still_blocking
 -- The failures that a later revision has repaired, and behind which tasks wait all the same: the newest
--- of each archive on which nobody has written a note. They are looked for among `tasks`, among the
--- failures for which tasks of the same branches wait, and among those because of which tasks were
--- skipped that still block others; at most `looked_at` tasks are read.
+-- of each archive on which nobody has written a note. The statement looks for them among `tasks`,
+-- among the failures for which tasks of the same branches wait, and among the roots of skipped tasks
+-- that still block others. It reads at most `looked_at` waiting, and as many skipped, tasks.
 select distinct on (t.archive_id) t.id, a.name as archive
 from task t
 join run on run.id = t.run_id join branch b on b.id = t.branch_id join archive a on a.id = t.archive_id

@@ -298,8 +298,8 @@ def attention(
 ) -> Attention:
     """The tasks, runs and backfills that need a person. ``archives`` None: all. ``most``: about the
     most of each kind that are shown; ``each``: the most of one archive. ``waited_for``: failures for
-    which tasks are known to wait. A running task hangs if its
-    task manager is silent, or if it takes `TIMES` as long as usual and `LONGER` seconds more.
+    which tasks are known to wait. A running task hangs if its task manager is silent, or if it takes
+    `TIMES` as long as usual and `LONGER` seconds more.
     """
     asked = {"archives": None if archives is None else list(archives)}
     limits = {"silence": SILENCE, "times": TIMES, "longer": LONGER, "looked_at": MOST_RUNNING}

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
+from arkqueue.failures import BadInWords, bad_in_words
 from arkqueue.model import CANCELED_BY, ArchiveId
 from arkqueue.names import backfill_name, name_of
-from arkqueue.states import BadInWords, bad_in_words
 from arkqueue.views.archives import remedy
 from arkqueue.views.rows import view_of
 from arkqueue.views.runs import Counts, RunView, views_of_runs

@@ -48,7 +48,7 @@ MOST_EACH: Final = 5
 MOST_OF_ONE: Final = 500
 """The most tasks of one kind that have lines if a person asks about a single archive."""
 BEHIND: Final = "later tasks wait behind it"
-"""What a repaired failure still does, where the waiting tasks are not known."""
+"""The end of the text of a repaired failure, if the names of the waiting tasks are not known."""
 MOST_ARCHIVES: Final = 100
 """The most stopped, held and paused archives that have lines."""
 
@@ -210,7 +210,8 @@ def needs_of(
 ) -> Needs:
     """Everything that needs a person: archives of ``found``, paused locks of the installation, and
     runs and tasks of ``covered`` archives (None: all). ``bad``: the names of all archives that need a
-    person themselves. ``waits``: why tasks of some archives wait, from `waits_of`. ``is_whole``: True to list up to `MOST_OF_ONE` tasks of each kind.
+    person themselves. ``waits``: why tasks of some archives wait, from `waits_of`. ``is_whole``: True
+    to list up to `MOST_OF_ONE` tasks of each kind.
     """
     blocked = {wait.failure: wait.text for some in waits.values() for wait in some if wait.failure is not None}
     most = (MOST_OF_ONE, MOST_OF_ONE) if is_whole else (MOST_NEEDS, MOST_EACH)
@@ -251,7 +252,12 @@ def needs_of(
         ("failure", "failures"),
         UNHANDLED,
     )
-    add("failed", known.blocking, lambda task: _blocking(task, blocked.get(task.id, BEHIND)), ("", ""))
+    add(
+        "failed",
+        known.blocking,
+        lambda task: _blocking(task, blocked.get(task.id, BEHIND)),
+        ("repaired failure", "repaired failures"),
+    )
     add("failed", known.backfills, _failed_in, ("backfill with failures", "backfills with failures"))
     add("waiting", known.interrupted, _interrupted, ("interrupted retry", "interrupted retries"))
     add(

@@ -90,8 +90,8 @@ class TaskView:
     everything. ``awaits``: the tasks that it waits for if it is waiting or held, in a few words;
     empty if there are none: a held task then waits for nothing but its release.
 
-    ``root``: the task because of which it was skipped. ``superseded_by``: the task that canceled
-    it. ``by``: the person who canceled, skipped or waived it, or asked it to stop. ``polls``: True
+    ``root``: the task because of which it was skipped; ``unneeded``: True if it runs only for a
+    failure, and ``root`` completed. ``superseded_by``: the task that canceled it. ``by``: the person who canceled, skipped or waived it, or asked it to stop. ``polls``: True
     if its command has ended with 75, so that its poll runs instead. ``priority``: lower numbers go
     first inside an archive. ``stop``: the stop request to its running attempt. ``started_at``,
     ``ended_at``, ``exit_code`` and ``host`` are those of its newest attempt.
@@ -119,6 +119,7 @@ class TaskView:
     polls: bool
     by: str | None
     root: str | None
+    unneeded: bool
     superseded_by: str | None
     attempts: int
     attempt: int | None
@@ -507,6 +508,7 @@ def _view(
         polls=row.polls,
         by=row.by,
         root=root,
+        unneeded=row.is_unneeded,
         superseded_by=superseded_by,
         attempts=row.attempts,
         attempt=row.attempt,

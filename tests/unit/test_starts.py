@@ -1,5 +1,5 @@
-"""What a program imports when it starts, and the settings of commands that call a server, which are
-read without the models of the whole configuration.
+"""A start imports only what the program needs, and a command that calls a server reads its settings
+without the models of the whole configuration.
 """
 
 from __future__ import annotations

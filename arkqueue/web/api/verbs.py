@@ -75,7 +75,7 @@ class Options(BaseModel):
                 raise Invalid("the request", f"{name} means nothing here", "See /docs for what is expected.")
 
     def the_failed(self) -> bool:
-        """True if only failed tasks are meant. These cannot be forced."""
+        """True if only failed tasks are meant. Nobody can force the retry of all failed tasks."""
         if self.failed and self.force:
             fault = "asks to force what failed"
             raise Invalid("the request", fault, "Name the task or the run that is to be forced, without failed.")

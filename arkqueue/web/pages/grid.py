@@ -15,8 +15,9 @@ from typing import Any, Final
 
 from arkqueue.db.session import Session
 from arkqueue.durations import age_of, in_clock, took
+from arkqueue.failures import bad_in_words
 from arkqueue.model import ArchiveId, BranchId, Trigger
-from arkqueue.states import SETTLED, RunState, State, bad_in_words
+from arkqueue.states import SETTLED, RunState, State
 from arkqueue.views.attention import Defined, NoteView, completed_places, last_lines, notes_of
 from arkqueue.views.expected import Expected, Wait, expected, limits_of, usual_durations
 from arkqueue.views.remedies import MOST_LATE, WAIVE, Remedy, remedies
@@ -537,7 +538,7 @@ def words_of(task: TaskView) -> str:
         case State.WAITING:
             wait, space, rest = task.why.removeprefix("for ").partition(" ")
             return f"for {_short(wait, task)}{space}{rest}" if task.why.startswith("for ") else task.why
-        case State.SKIPPED if task.why.startswith("as "):
+        case State.SKIPPED if task.unneeded:
             return "not needed"
         case State.SKIPPED:
             return f"with {_short(task.root, task)}" if task.root else "by hand"

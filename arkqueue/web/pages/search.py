@@ -65,10 +65,9 @@ _COPIED: Final = re.compile(r"^commit\s+(?=[0-9a-f]{7,64}$)", re.I)
 @dataclass(frozen=True, slots=True)
 class Hit:
     """A run, and its first failed tasks. ``lines``: for each of them, the last line of its output, or
-    its reason. ``notes``: for each of them, the note on it, or an empty text. ``more``: the number of its
-    other failures. ``unhandled``: the names of its tasks with
-    failures that nobody has handled. ``is_faulty``: its workflow files have faults, and it is the
-    newest commit of its branch.
+    its reason. ``notes``: for each of them, the note on it, or an empty text. ``more``: the number of
+    its other failures. ``unhandled``: the names of its tasks with failures that nobody has handled.
+    ``is_faulty``: its workflow files have faults, and it is the newest commit of its branch.
     """
 
     run: RunView
