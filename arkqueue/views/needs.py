@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from arkqueue.db.session import Block, Session
 from arkqueue.durations import age_of, in_clock, took
@@ -59,7 +59,6 @@ MOST_WITH_SCRATCH: Final = 20
 
 UNHANDLED: Final = "state=unhandled"
 """The query of an archive's page that shows its unhandled failures alone."""
-T = TypeVar("T")
 REWIND: Final = "rewind"
 """The verb for a stopped archive whose repository is meant to be as it is now."""
 ACCEPT: Final = "accept"
@@ -221,67 +220,70 @@ def needs_of(
     needs = [*map(_paused_lock, known.paused_locks), *(need for one in found for need in _of_archive(one))]
     others = dict.fromkeys(set(bad) - {one.name for one in found}, 1)
 
-    def add(
-        state: str, of: Sequence[Several[T]], need: Callable[[T], Need], words: tuple[str, str], query: str = ""
-    ) -> None:
-        for one in of:
-            told = [need(shown) for shown in one.shown]
-            needs.extend(told)
+    for kind in _kinds(known, lines, helps, hindered, blocked):
+        for one in kind.of:
+            told = [kind.need(shown) for shown in one.shown]
+            needs += told
             left = one.count - sum(of_one.count for of_one in told)
             if not one.shown:
                 others[one.archive] = others.get(one.archive, 0) + left
             elif left:
-                text = f"and {left:,} more {words[left > 1]}"
+                text = f"and {left:,} more {kind.one if left == 1 else kind.many}"
                 command = f"arkqueue {'runs' if is_whole else 'status'} {shlex.quote(one.archive)}"
-                needs.append(Need(state, one.archive, text, command=command, count=left, query=query))
-
-    add(
-        "failed",
-        known.faulty,
-        _faulty,
-        ("branch whose workflow files have faults", "branches whose workflow files have faults"),
-    )
-    add(
-        "failed",
-        known.failures,
-        lambda one: _failure(
-            one,
-            lines.get(one.task.id, ""),
-            helps.get(one.task.id, Remedy(RETRY)),
-        ),
-        ("failure", "failures"),
-        UNHANDLED,
-    )
-    add(
-        "failed",
-        known.blocking,
-        lambda task: _blocking(task, blocked.get(task.id, BEHIND)),
-        ("repaired failure", "repaired failures"),
-    )
-    add("failed", known.backfills, _failed_in, ("backfill with failures", "backfills with failures"))
-    add("waiting", known.interrupted, _interrupted, ("interrupted retry", "interrupted retries"))
-    add(
-        "ready",
-        known.stranded,
-        _stranded,
-        ("group of tasks that nobody can run", "groups of tasks that nobody can run"),
-    )
-    add("running", known.hanging, _hanging, ("task that may hang", "tasks that may hang"))
-    add(
-        "held",
-        known.together,
-        lambda one: _held_together(one, next(filter(None, map(hindered.late.get, one.firsts)), None)),
-        ("hold of many tasks", "holds of many tasks"),
-    )
-    add(
-        "held",
-        known.held,
-        lambda one: _held(one, hindered.endings.get(one.task.id, ""), hindered.late.get(one.task.id)),
-        ("held task", "held tasks"),
-    )
+                needs.append(Need(kind.state, one.archive, text, command=command, count=left, query=kind.query))
     with_failures = {one.archive for one in known.failures if not one.shown}
     unlisted = [Others(name, others[name], UNHANDLED if name in with_failures else "") for name in sorted(others)]
     return Needs(needs, unlisted, known.failed_runs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """Things that need a person for one reason, by archive. ``need``: makes the line of one of them.
+    ``one``, ``many``: their name in the line that counts the others. ``query``: as in `Need`.
+    """
+
+    state: str
+    of: Sequence[Several[Any]]
+    need: Callable[[Any], Need]
+    one: str
+    many: str
+    query: str = ""
+
+
+def _kinds(
+    known: Attention,
+    lines: Mapping[int, str],
+    helps: Mapping[int, Remedy],
+    hindered: _Hindered,
+    blocked: Mapping[int, str],
+) -> Iterator[_Kind]:
+    """All kinds, in the order of their lines. ``lines``: the last line of the log of each failure.
+    ``blocked``: the sentence on a task that waits for a failure, where it is known.
+    """
+
+    def failed(one: Failure) -> Need:
+        return _failure(one, lines.get(one.task.id, ""), helps.get(one.task.id, Remedy(RETRY)))
+
+    def blocking(task: TaskView) -> Need:
+        return _blocking(task, blocked.get(task.id, BEHIND))
+
+    def held_together(one: HeldTogether) -> Need:
+        return _held_together(one, next(filter(None, map(hindered.late.get, one.firsts)), None))
+
+    def held(one: Held) -> Need:
+        return _held(one, hindered.endings.get(one.task.id, ""), hindered.late.get(one.task.id))
+
+    of_files = "branch whose workflow files have faults", "branches whose workflow files have faults"
+    stranded = "group of tasks that nobody can run", "groups of tasks that nobody can run"
+    yield _Kind("failed", known.faulty, _faulty, *of_files)
+    yield _Kind("failed", known.failures, failed, "failure", "failures", UNHANDLED)
+    yield _Kind("failed", known.blocking, blocking, "repaired failure", "repaired failures")
+    yield _Kind("failed", known.backfills, _failed_in, "backfill with failures", "backfills with failures")
+    yield _Kind("waiting", known.interrupted, _interrupted, "interrupted retry", "interrupted retries")
+    yield _Kind("ready", known.stranded, _stranded, *stranded)
+    yield _Kind("running", known.hanging, _hanging, "task that may hang", "tasks that may hang")
+    yield _Kind("held", known.together, held_together, "hold of many tasks", "holds of many tasks")
+    yield _Kind("held", known.held, held, "held task", "held tasks")
 
 
 @dataclass(frozen=True, slots=True)

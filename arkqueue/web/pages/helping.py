@@ -42,8 +42,8 @@ _VERBS: Final[dict[tuple[str, ...], tuple[str, str]]] = {
     ("sync",): ("sync", "Read {it} now"),
     ("cancel", "--assume-gone"): ("assume-gone", "Count {it} as gone"),
 }
-"""The commands for which a page has a button, by their verb and options, with the button's verb and
-its words, in which the name of another thing than that of the page has a place (`_words`).
+"""The commands for which a page has a button, by their verb and options, each with the button's verb
+and words. `_words` puts the name of another thing into the words.
 """
 _ACTS: Final[dict[tuple[str, ...], tuple[str, str]]] = {
     ("resume", "--lock"): ("resume-lock", "Resume"),
