@@ -55,11 +55,20 @@ def form(browser: httpx.Client) -> str:
     return form_of(browser.get("/papers"))
 
 
+def is_in_order(answer: httpx.Response) -> bool:
+    """Whether the server says what it means. `a_list` has no repository behind it, and a page that
+    needs one says so, with 502.
+    """
+    return answer.status_code < 500 or (
+        answer.status_code == 502 and "there is no Subversion repository" in answer.text
+    )
+
+
 @fuzzed
 @given(PAGES | st.text(max_size=8), st.dictionaries(st.sampled_from(ASKED), VALUES, max_size=3))
 def test_any_address(browser: httpx.Client, path: str, asked: dict[str, str]) -> None:
     answer = browser.get("/" + quote(path, safe="/:@*%", errors="replace"), params=asked)
-    assert answer.status_code < 500, answer.text
+    assert is_in_order(answer), answer.text
 
 
 @fuzzed
@@ -70,5 +79,5 @@ def test_any_form(
     address = "/-/act" if is_of_name else f"/-/act/{verb}"
     sent = {"form": form, "back": "/papers", "name": name, "verb": verb, **fields}
     answer = browser.post(address, data=sent)
-    assert answer.status_code < 500, answer.text
+    assert is_in_order(answer), answer.text
     assert "was not sent from a page" not in answer.text, "the secret stays"
