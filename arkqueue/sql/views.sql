@@ -134,8 +134,9 @@ select id, name, removed_at from archive where name = %(name)s order by removed_
 select id, name from archive where starts_with(name, %(name)s || '~') order by id desc;
 
 -- name: archives_in_short
--- The names of watched archives. `needs`: whether an archive may need a person.
-select a.id, a.name,
+-- The names of watched archives. `needs`: whether an archive may need a person. `is_withheld`: whether
+-- none of its tasks starts.
+select a.id, a.name, a.stopped is not null as is_stopped, a.stopped is not null or a.is_paused or a.hold_id is not null as is_withheld,
        a.stopped is not null or a.trouble is not null or a.hold_id is not null or a.paused_at is not null or k.scope is not null or jsonb_typeof(a.settings) <> 'object' as needs
 from archive a left join (select distinct scope from lock where paused_at is not null) k on k.scope = a.id where a.removed_at is null and (%(names)s::text[] is null or a.name = any(%(names)s)) order by a.name;
 
@@ -1471,6 +1472,17 @@ where t.id = any(array(
   and t.state in ('failed', 'rejected') and not t.waived and run.backfill_id is null and run.deleted_at is null and b.deleted_at is null and a.removed_at is null
   and not {part not_repaired} and {part not_noted}
 order by t.archive_id, t.id desc;
+
+-- name: waited_for
+-- The failures, of some, for which an unsettled task waits: directly, or behind tasks that were canceled
+-- or skipped. A waiver of any other failure starts nothing.
+select w.id from unnest(%(tasks)s::bigint[]) w(id)
+where exists (
+    with recursive behind(id) as (
+        select w.id
+        union
+        select e.target from behind b cross join lateral (select target from edge where source = b.id and not met and kind <> 'cancels' offset 0) e)
+    select from behind b join task t on t.id = b.id where b.id <> w.id and t.settled_at is null);
 
 -- name: unhandled_in_runs
 -- The names of the tasks with unhandled failures of some runs, and the first failure of each: one that

@@ -251,17 +251,21 @@ def scheduled(session: Session, names: Sequence[str] | None = None) -> list[Arch
 @dataclass(slots=True)  # not frozen, as TaskView
 class InShort:
     """A watched archive in a long list. ``needs``: True if it may need a person: it is stopped,
-    cannot be read, is on hold or paused.
+    cannot be read, is on hold or paused. ``is_stopped``: True if the queue refuses every verb that
+    would start one of its tasks. ``is_withheld``: True if it is stopped, on hold or paused, alone or
+    with all archives.
     """
 
     id: ArchiveId
     needs: bool
+    is_stopped: bool
+    is_withheld: bool
 
 
 def in_short(session: Session, names: Sequence[str] | None = None) -> dict[str, InShort]:
     """The watched archives by name, or only those with one of the names, sorted by name."""
     rows = session.rows("archives_in_short", names=None if names is None else list(names))
-    return {row.name: InShort(ArchiveId(row.id), row.needs) for row in rows}
+    return {row.name: InShort(ArchiveId(row.id), row.needs, row.is_stopped, row.is_withheld) for row in rows}
 
 
 def archive(session: Session, archive: ArchiveId) -> ArchiveView:

@@ -11,6 +11,7 @@ from typing import Final
 from markupsafe import Markup
 from starlette.requests import Request
 
+from arkqueue.db.session import Session
 from arkqueue.model import ArchiveId, Trigger
 from arkqueue.names import page_path
 from arkqueue.states import OPEN, RunState, State
@@ -49,7 +50,7 @@ BUTTONS: Final = {
 }  # fmt: skip
 """The words on the button of each verb that helps."""
 STARTS: Final = frozenset(("release", "restart", RETRY, WAIVE))
-"""The verbs that may start a task, and are refused in a stopped archive."""
+"""The verbs that may start a task. A stopped archive refuses them, except for a waiver that starts nothing."""
 _BESIDE: Final = ThreadPoolExecutor(4, "overview")
 """Reads the strips, which are a third of the database's work for the page, while the page reads the rest."""
 
@@ -112,10 +113,9 @@ def overview(visitor: Visitor, request: Request) -> Shown:
         depths = [*depths, Depth(datetime.now(UTC), ready, running or 0)]
     waiting = waiting_in(numbers) if numbers else None
     needs = needs_of(caller.session, covered, found, bad, waits)
-    stopped = {one.name for one in found if one.stopped}
-    lines = [_without_start(one) if archive_of(one.name) in stopped else one for one in needs.lines]
+    stopped = {name for name, one in known.items() if one.is_stopped}
+    lines = _without_start(caller.session, needs.lines, stopped)
     lines = [in_public(one) for one in lines] if visitor.is_anybody else lines
-    withheld = {one.name for one in found if one.stopped or one.paused is not None or one.hold is not None}
     recent = strips.result()
     return Shown(
         "overview.html",
@@ -124,7 +124,7 @@ def overview(visitor: Visitor, request: Request) -> Shown:
             "others": needs.others,
             "total": needs.count + len(faults),
             "_refused": refused_needs(visitor, lines),
-            "_withheld": [archive_of(one.name) in withheld for one in lines],
+            "_withheld": [(of := known.get(archive_of(one.name))) is not None and of.is_withheld for one in lines],
             "_others": links_of(needs.others),
             "_buttons": BUTTONS,
             "_resume_lock": RESUME_LOCK,
@@ -147,15 +147,20 @@ def overview(visitor: Visitor, request: Request) -> Shown:
     )
 
 
-def _without_start(need: Need) -> Need:
-    """A need of a stopped archive, which starts no task: without a remedy that would start one. The
+def _without_start(session: Session, needs: Sequence[Need], stopped: Collection[str]) -> list[Need]:
+    """Some needs, of which those of ``stopped`` archives have no remedy that would start a task. The
     need for the stop itself has the remedy.
     """
-    if need.verb not in STARTS:
-        return need
-    return replace(
-        need, verb="", force=False, skip_outdated=False, text=f"{need.text} · {archive_of(need.name)} is stopped"
-    )
+    waived = [task for one in needs if one.verb == WAIVE and archive_of(one.name) in stopped for task in one.tasks]
+    waited_for = {row.id for row in session.rows("waited_for", tasks=waived)} if waived else set()
+
+    def without_start(need: Need) -> Need:
+        starts_nothing = need.verb == WAIVE and waited_for.isdisjoint(need.tasks)
+        if need.verb not in STARTS or starts_nothing or (name := archive_of(need.name)) not in stopped:
+            return need
+        return replace(need, verb="", force=False, skip_outdated=False, text=f"{need.text} · {name} is stopped")
+
+    return [without_start(one) for one in needs]
 
 
 def links_of(others: Sequence[Others]) -> Markup:

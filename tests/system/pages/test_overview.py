@@ -885,10 +885,38 @@ def test_what_is_held_or_failed_in_a_stopped_archive_leads_to_the_end_of_the_sto
     assert FILLED_IN_HEAD.findall(head) == ["Release"]
 
 
+def test_a_stopped_archive_has_the_waivers_that_start_nothing(
+    operator: httpx.Client, archive: AnArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    an_archive(archive.session, "a-first")
+    monkeypatch.setattr(overview, "PAGE", 1)
+    monkeypatch.setattr(overview, "MOST_ARCHIVES", 0)
+    archive.commit({"mint": "", "check": "", "seal": "", "pack": "depends: [seal]"})
+    archive.commit({"mint": "depends: [PREV]", "pack": "depends: [PREV]"})
+    for name in ("mint", "check", "seal"):
+        archive.end(f"{name}@2", 65)
+    assert archive.states() | {"pack@2": "skipped", "mint@3": "waiting", "pack@3": "waiting"} == archive.states()
+    assert {name: verb for name, _, verb in needs(operator)} == {
+        f"papers@2/{name}": "skip" for name in ("mint", "check", "seal")
+    }
+    archives.stop(archive.session, ArchiveId(archive.id), STOPPED)
+    found = {name: (verb, text.endswith(" · papers is stopped")) for name, text, verb in needs(operator)}
+    assert found == {
+        "papers@2/mint": ("", True), "papers@2/check": ("skip", False), "papers@2/seal": ("", True),
+    }, "also of an archive of which the page has no line"  # fmt: skip
+    answers = {name: first(operator, name, "skip").status_code for name in found}
+    assert answers == {"papers@2/mint": 409, "papers@2/check": 200, "papers@2/seal": 409}
+    confirm(operator, first(operator, "papers@2/check", "skip"))
+    assert "papers@2/check" not in {name for name, _, _ in needs(operator)}
+
+
 @pytest.mark.parametrize("how", ["stopped", "paused", "on hold"])
 def test_a_release_promises_no_start_in_an_archive_that_starts_nothing(
-    operator: httpx.Client, archive: AnArchive, how: str
+    operator: httpx.Client, archive: AnArchive, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    an_archive(archive.session, "a-first")
+    monkeypatch.setattr(overview, "PAGE", 1)
+    monkeypatch.setattr(overview, "MOST_ARCHIVES", 0)
     archive.commit({"publish": "hold: true"})
     pages = ["/", "/papers@2/publish"]
     assert ["It may start then." in said(operator.get(page)) for page in pages] == [True, True]
