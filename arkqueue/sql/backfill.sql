@@ -116,17 +116,19 @@ and not exists (select from attempt at where at.task_id = d.task_id and at."end"
 
 -- name: failures_of_backfills
 -- The backfills with failed or rejected tasks that nobody has waived, or noted since they failed, or
--- with runs that could not start: the numbers of these tasks (without REPORT), of these REPORTs, and
--- of these runs. The newest backfill comes first; only those of watched archives and present
--- branches. The failures of archives that have backfills are read from an index alone, which has the
--- names of tasks and not their kinds.
+-- with runs that could not start: the numbers of failed and of rejected tasks (without REPORT), of
+-- such REPORTs, and of these runs. The newest backfill comes first; only those of watched archives
+-- and present branches. The failures of archives that have backfills are read from an index alone,
+-- which has the names of tasks, and neither their kinds nor their states. `failed` therefore counts
+-- rejected tasks, too, until those of the runs of backfills are counted.
 with failures as materialized (
     select run_id, count(*) filter (where name <> 'REPORT') as failed, count(*) filter (where name = 'REPORT') as unsent from task
     where state in ('failed', 'rejected') and not waived and archive_id = any(array(select distinct f.archive_id from backfill f))
       and (%(archives)s::bigint[] is null or archive_id = any(%(archives)s))
     group by run_id)
 select * from (
-    select a.name as archive, f.id, f.number, sum(bad.failed - noted.failed)::int as failed, sum(bad.unsent - noted.unsent)::int as unsent, sum(bad.unstarted)::int as unstarted
+    select a.name as archive, f.id, f.number, sum(bad.failed - noted.failed - other.rejected)::int as failed, sum(other.rejected)::int as rejected,
+           sum(bad.unsent - noted.unsent)::int as unsent, sum(bad.unstarted)::int as unstarted
     from (select run_id, failed, unsent, 0 as unstarted from failures
           union all
           select id, 0, 0, 1 from run where faults <> '[]' and backfill_id is not null) bad
@@ -136,10 +138,14 @@ select * from (
         select count(*) filter (where t.kind <> 'report') as failed, count(*) filter (where t.kind = 'report') as unsent from task t
         where t.id in (select d.task_id from deed d where d.run_id = bad.run_id and {part note_on_failure})
           and t.state in ('failed', 'rejected') and not t.waived and bad.unstarted = 0) noted
+    cross join lateral (
+        select count(*) as rejected from task t
+        where t.archive_id = run.archive_id and t.run_id = bad.run_id and t.state = 'rejected' and not t.waived and t.kind <> 'report' and bad.unstarted = 0
+          and not exists (select from deed d where d.task_id = t.id and {part note_on_failure})) other
     where run.deleted_at is null and b.deleted_at is null and a.removed_at is null
       and (%(archives)s::bigint[] is null or a.id = any(%(archives)s))
     group by f.id, a.name, f.number) of
-where failed + unsent + unstarted > 0 order by id desc limit %(most)s;
+where failed + rejected + unsent + unstarted > 0 order by id desc limit %(most)s;
 
 -- name: runs_of_backfill
 -- The runs of a backfill after one of them (null: from the first one on), in the order of their

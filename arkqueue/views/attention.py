@@ -171,13 +171,14 @@ def _last(lines: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FailuresOfBackfill:
-    """A backfill with failures. ``failed``: the number of its tasks that failed or were rejected, and
-    are not waived; ``unsent``: of its REPORTs that did. ``unstarted``: the number of its runs that
-    could not start.
+    """A backfill with failures. ``failed``, ``rejected``: the numbers of its tasks that are not
+    waived; ``unsent``: that of such REPORTs. ``unstarted``: the number of its runs that could not
+    start.
     """
 
     full_name: str
     failed: int
+    rejected: int
     unsent: int
     unstarted: int
 
@@ -340,7 +341,7 @@ def attention(
         _each(
             backfills,
             lambda row: FailuresOfBackfill(
-                backfill_name(row.archive, row.number), row.failed, row.unsent, row.unstarted
+                backfill_name(row.archive, row.number), row.failed, row.rejected, row.unsent, row.unstarted
             ),
         ),
         _each(hanging, lambda row: _hanging(row, tasks.get(row.id))),

@@ -33,6 +33,7 @@ from arkqueue.views.attention import (
     attention,
     last_lines,
 )
+from arkqueue.views.explanation import ended
 from arkqueue.views.installation import About, TaskManagerView, measure, task_managers, told_faults
 from arkqueue.views.outdated import SKIP_OUTDATED, Late, outdated_holds, perhaps_outdated
 from arkqueue.views.reasons import retry_from_command
@@ -418,7 +419,8 @@ def _blocking(task: TaskView, text: str) -> Need:
 
 def _failed_in(backfill: FailuresOfBackfill) -> Need:
     command = f"arkqueue show {shlex.quote(backfill.full_name)}"
-    said = [f"{backfill.failed:,} of its tasks failed"] if backfill.failed else []
+    bad = (State.FAILED, backfill.failed), (State.REJECTED, backfill.rejected)
+    said = [f"{number:,} of its tasks {ended(state, number)}" for state, number in bad if number]
     said += [f"{backfill.unsent:,} of its reports could not be sent"] if backfill.unsent else []
     said += [f"{backfill.unstarted:,} of its runs could not start"] if backfill.unstarted else []
     return Need("failed", backfill.full_name, ", and ".join(said), command=command)

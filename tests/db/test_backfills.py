@@ -23,7 +23,7 @@ from arkqueue.views.attention import FailuresOfBackfill, attention
 from arkqueue.views.backfills import BackfillDetail
 from arkqueue.views.doctor import examine
 from arkqueue.views.explain import explain, explain_name
-from arkqueue.views.needs import status
+from arkqueue.views.needs import needs_of, status
 from arkqueue.views.runs import run as view_of_run
 from arkqueue.workflow.parsing import parse
 from tests.builders import AnArchive, a_workflow, an_archive, an_entry, no_lists
@@ -384,7 +384,7 @@ def test_a_list_that_is_faulty_fails_the_run_of_its_revision_and_is_refused_at_t
         in told.text
     )
     assert told.commands == ["arkqueue show papers@3.2", "arkqueue delete papers@3.2", again]
-    assert needs(session) == [FailuresOfBackfill("papers@fill:1", failed=0, unsent=0, unstarted=1)]
+    assert needs(session) == [FailuresOfBackfill("papers@fill:1", failed=0, rejected=0, unsent=0, unstarted=1)]
     deletion.delete_run(session, failed, "ann")
     assert not shown(archive, id).failed
     assert not needs(session)
@@ -401,19 +401,24 @@ def needs(session: Session) -> list[FailuresOfBackfill]:
 
 
 def test_a_backfill_distinguishes_its_tasks_from_its_reports_and_forgets_waived_failures(session: Session) -> None:
-    archive = an_old_archive(session, 4, head={**NEW, "REPORT": ""})
-    id = fill(archive, 2, 3)
+    archive = an_old_archive(session, 5, head={**NEW, "REPORT": ""})
+    id = fill(archive, 2, 4)
     plan_all(archive)
     archive.fail("thumbs@2.2")
-    archive.run("REPORT@2.2", "thumbs@3.2")
-    archive.fail("REPORT@3.2")
-    assert needs(session) == [FailuresOfBackfill("papers@fill:1", failed=1, unsent=1, unstarted=0)]
+    archive.end("thumbs@3.2", 65)
+    archive.run("REPORT@2.2", "REPORT@3.2", "thumbs@4.2")
+    archive.fail("REPORT@4.2")
+    assert needs(session) == [FailuresOfBackfill("papers@fill:1", failed=1, rejected=1, unsent=1, unstarted=0)]
+    (need,) = needs_of(session, None, [], []).lines
+    assert need.text == "1 of its tasks failed, and 1 of its tasks was rejected, and 1 of its reports could not be sent"
     text = explain_name(session, "papers@fill:1").text
-    assert "\npapers@3.2/REPORT: It failed" in text
-    assert "papers@3.2: papers@3.2/" not in text
+    assert "\npapers@4.2/REPORT: It failed" in text
+    assert "papers@4.2: papers@4.2/" not in text
     archive.skip("thumbs@2.2")
-    assert needs(session) == [FailuresOfBackfill("papers@fill:1", failed=0, unsent=1, unstarted=0)]
-    assert [run.full_name for run in shown(archive, id).failed] == ["papers@3.2"]
+    assert needs(session) == [FailuresOfBackfill("papers@fill:1", failed=0, rejected=1, unsent=1, unstarted=0)]
+    control.note(session, "known", "ann", run=RunId(archive.run_id(3, 2)), task=archive.task("thumbs@3.2"))
+    assert needs(session) == [FailuresOfBackfill("papers@fill:1", failed=0, rejected=0, unsent=1, unstarted=0)]
+    assert [run.full_name for run in shown(archive, id).failed] == ["papers@4.2"]
 
 
 def test_a_backfill_waits_for_a_repository_that_does_not_give_its_lists_and_holds_up_no_other(session: Session) -> None:
