@@ -1,4 +1,4 @@
-"""Numbers of failed and rejected tasks in words, for the command line and the pages. Pure."""
+"""Failed and rejected tasks in words, for the command line and the pages. Pure."""
 
 from __future__ import annotations
 
@@ -24,6 +24,11 @@ def bad_in_words(failed: int, rejected: int, waived: int, waived_rejected: int) 
     if unwaived or not waived:
         return BadInWords(unwaived, [f"{waived:,} waived"] if waived else [])
     return BadInWords([], [*_numbered(waived_failed, waived_rejected), "waived"])
+
+
+def state_in_words(state: str, *, waived: bool) -> str:
+    """The state of one task in words. ``waived``: True if a person waived its failure."""
+    return f"{state}, waived" if waived and state in ("failed", "rejected") else state
 
 
 def _numbered(failed: int, rejected: int) -> list[str]:

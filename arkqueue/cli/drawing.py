@@ -14,6 +14,7 @@ from typing import Any
 
 from arkqueue.cli.lock import lines_of, room
 from arkqueue.cli.output import COLOURS, bold, dim, state
+from arkqueue.failures import state_in_words
 from arkqueue.text import visible
 
 ARROWS = {"depends": "<--", "settled": "<~~", "failed": "<-!", "cancels": "<!=", "exclusive": "<==", "stopping": "<.."}
@@ -45,8 +46,10 @@ _DOT = {
 _FILLS = {
     "completed": "#d6f5d6", "failed": "#f8c8c8", "rejected": "#f8c8c8", "running": "#cfe3ff", "ready": "#d5f5f5",
     "canceled": "#f5ecc8", "skipped": "#f5ecc8", "deferred": "#f5ecc8", "held": "#ecd5f5", "waiting": "#eeeeee",
+    "waived": "#eeeeee",
 }  # fmt: skip
-assert _FILLS.keys() <= COLOURS.keys()
+"""The colour of a node by its state; a waived failure has another one."""
+assert _FILLS.keys() - {"waived"} <= COLOURS.keys()
 
 MOST_NAMED = 3
 """The most tasks that the node of a lock names."""
@@ -66,9 +69,7 @@ def as_text(graph: Graph) -> str:
         if all(node["outside"] for node in nodes):
             continue
         lines.append(bold(visible(run)))
-        lines += [
-            f"  {visible(_task_of(node)):{width}}  {state(node['state'])}" for node in nodes if not node["outside"]
-        ]
+        lines += [f"  {visible(_task_of(node)):{width}}  {_coloured(node)}" for node in nodes if not node["outside"]]
     kinds = dict.fromkeys(edge["kind"] for edge in graph["edges"])
     if kinds:
         lines += ["", *(dim(f"// {ARROWS[kind]} {MEANINGS[kind]}") for kind in kinds)]
@@ -94,7 +95,7 @@ def as_mermaid(graph: Graph) -> str:
     names = _short_names(graph)
     lines = ["flowchart LR"]
     for node in graph["nodes"]:
-        lines.append(f'  t{node["id"]}["{_escaped(names[node["id"]])}<br/>{node["state"]}"]:::{node["state"]}')
+        lines.append(f'  t{node["id"]}["{_escaped(names[node["id"]])}<br/>{_words(node)}"]:::{_look(node)}')
     for edge in graph["edges"]:
         source, target = f"t{edge['source']}", f"t{edge['target']}"
         if edge["kind"] == "cancels":
@@ -104,8 +105,8 @@ def as_mermaid(graph: Graph) -> str:
         lines.append(f'  l{place}{{{{"{"<br/>".join(_escaped(line) for line in _label_of(lock))}"}}}}')
         lines += [f"  t{id} --- l{place}" for id in having]
         lines += [f"  l{place} -.->|{number}| t{id}" for number, id in waiting]
-    states = dict.fromkeys(node["state"] for node in graph["nodes"])
-    lines += [f"  classDef {name} fill:{_FILLS[name]},stroke:#666,color:#000" for name in states]
+    looks = dict.fromkeys(map(_look, graph["nodes"]))
+    lines += [f"  classDef {name} fill:{_FILLS[name]},stroke:#666,color:#000" for name in looks]
     return "\n".join(lines)
 
 
@@ -121,8 +122,8 @@ def as_dot(graph: Graph) -> str:
     for place, (run, nodes) in enumerate(runs.items()):
         lines += [f"  subgraph cluster_{place} {{", f"    label={_quoted(run)}"]
         for node in nodes:
-            label = _quoted(names[node["id"]], node["state"])
-            lines.append(f'    t{node["id"]} [label={label} fillcolor="{_FILLS[node["state"]]}"]')
+            label = _quoted(names[node["id"]], _words(node))
+            lines.append(f'    t{node["id"]} [label={label} fillcolor="{_FILLS[_look(node)]}"]')
         lines.append("  }")
     for edge in graph["edges"]:
         source, target = f"t{edge['source']}", f"t{edge['target']}"
@@ -145,6 +146,25 @@ def _remark(edge: Mapping[str, Any], target: str) -> str:
         return "  " + dim("// is being stopped")
     is_awaited = target == "waiting" and not edge["met"] and edge["kind"] != "cancels"
     return "  " + dim("// not yet") if is_awaited else ""
+
+
+def _words(node: Mapping[str, Any]) -> str:
+    """The state of a node in words."""
+    return state_in_words(node["state"], waived=node["waived"])
+
+
+def _coloured(node: Mapping[str, Any]) -> str:
+    """The state of a node in words, in its colour; that of a waived failure has none."""
+    return _words(node) if _is_waived(node) else state(node["state"])
+
+
+def _look(node: Mapping[str, Any]) -> str:
+    """The key of a node's colour in `_FILLS`."""
+    return "waived" if _is_waived(node) else str(node["state"])
+
+
+def _is_waived(node: Mapping[str, Any]) -> bool:
+    return _words(node) != str(node["state"])
 
 
 def _short_names(graph: Graph) -> dict[int, str]:

@@ -11,7 +11,7 @@ from arkqueue.cli import drawing
 
 
 def a_graph(lock: str) -> dict[str, Any]:
-    node = {"id": 7, "run_id": 1, "full_name": "papers@2/a", "rev": 2, "run": 1, "name": "a", "item": "", "state": "waiting", "gate": False, "outside": False}  # fmt: skip
+    node = {"id": 7, "run_id": 1, "full_name": "papers@2/a", "rev": 2, "run": 1, "name": "a", "item": "", "state": "waiting", "gate": False, "outside": False, "waived": False}  # fmt: skip
     held = {"name": lock, "capacity": 1, "paused_at": None, "paused_by": None, "pause_reason": None, "holders": [], "next": "papers@2/a", "next_elsewhere": False, "elsewhere": 2, "waiting_elsewhere": 3, "more": True}  # fmt: skip
     return {"nodes": [node], "edges": [], "locks": [{**held, "waiting": [{"full_name": "papers@2/a", "state": "waiting", "place": 1, "obstacle": ""}]}], "more_locks": True}  # fmt: skip
 

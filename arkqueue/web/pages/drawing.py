@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import networkx
 
+from arkqueue.failures import state_in_words
 from arkqueue.model import COMMIT, REPORT
 from arkqueue.names import excepted_by
 from arkqueue.plan.edges import EVERYTHING
@@ -291,7 +292,7 @@ def _words(node: NodeView, archive: str, of: ListView | None) -> str:
 
 
 def _state(node: NodeView) -> str:
-    return f"{node.state}{', waived' * is_waived(node)}"
+    return state_in_words(node.state, waived=node.waived)
 
 
 def is_waived(node: NodeView) -> bool:

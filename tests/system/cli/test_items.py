@@ -46,6 +46,13 @@ def test_items_are_called_in_graphs_and_reports_as_commands_take_them(arkqueue: 
     assert "  fetch/b%2Fc  failed" in drawn.lines
     assert "2:fetch/b%2Fc <-- 2:check/b%2Fc" in drawn.out
     assert "fetch/b%2Fc" in arkqueue("report", "papers@2").out
+    archive.skip("fetch/b/c@2")
+    assert "  fetch/b%2Fc  failed, waived" in arkqueue("graph", "papers@2").lines
+    mermaid = arkqueue("graph", "papers@2", "--format", "mermaid").out
+    assert '["2:fetch/b%2Fc<br/>failed, waived"]:::waived' in mermaid
+    assert "classDef waived fill:#eeeeee" in mermaid
+    dot = arkqueue("graph", "papers@2", "--format", "dot").out
+    assert r'[label="2:fetch/b%2Fc\nfailed, waived" fillcolor="#eeeeee"]' in dot
 
 
 def test_the_items_of_a_list_are_held_prioritized_released_and_canceled_by_one_name(

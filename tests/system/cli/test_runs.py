@@ -330,6 +330,9 @@ def test_the_items_of_a_long_list_come_in_pages(
     told = arkqueue("show", "papers@2", "--items", "--limit", "1", "--json").json
     assert (len(told["items"]["tasks"]), told["lists"][0]["tasks"]) == (1, 5)
     assert len(told["tasks"]) == 5, "COMMIT, index, and the first item in each state"
+    archive.skip("check/b@2")
+    row = next(line for line in arkqueue("show", "papers@2").lines if "check/*" in line)
+    assert "5 items: 2 failed, 1 waived, 1 ready, 1 completed" in row.replace("running", "ready")
 
 
 def test_what_a_verb_would_do_is_said_and_not_done(arkqueue: Cli, session: Session) -> None:
@@ -866,6 +869,9 @@ def test_a_long_list_is_shown_by_its_numbers_and_its_items_on_demand(arkqueue: C
     (store,) = [" ".join(row) for row in rows() if row[0] == "papers@2/store/*"]
     assert "failed" in store.split()[1]
     assert store.endswith("12 items: 1 failed, 1 running, 10 completed (the first: papers@2/store/v10)")
+    archive.skip("store/v10@2")
+    (store,) = [" ".join(row) for row in rows() if row[0] == "papers@2/store/*"]
+    assert store.endswith("12 items: 1 failed, waived, 1 running, 10 completed")
     assert [row[0].rpartition("/")[2] for row in rows("--state", "failed")] == ["v10"]
     none = arkqueue("show", "papers@2", "--state", "rejected", "--state", "held")
     assert (none.code, none.err) == (0, "no task of it is rejected or held\n")
