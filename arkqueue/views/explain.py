@@ -18,7 +18,7 @@ from arkqueue.names import EVERY_TASK, as_backfill, is_list, parse_name
 from arkqueue.views.explain_absent import left_out, not_in_ledger
 from arkqueue.views.explain_run import explain_backfill, explain_item, explain_list, explain_run
 from arkqueue.views.explain_task import ExplainedTask
-from arkqueue.views.explanation import Explanation
+from arkqueue.views.explanation import Explanation, stop_first
 from arkqueue.views.find import check_list, find_archive, find_item, find_revision, find_run, find_task, resolved
 from arkqueue.views.outdated import rows_by_id
 
@@ -73,6 +73,7 @@ def _explain(session: Session, task: TaskId, seen: Sequence[ArchiveId] | None, *
 
 def _told(found: Explanation, *, brief: bool) -> Explanation:
     """An explanation as its reader gets it: without commands, if it is ``brief``."""
+    found = stop_first(found)
     if not brief:
         return found
     return replace(found, commands=[], reasons=[replace(reason, commands=[]) for reason in found.reasons])
@@ -83,7 +84,7 @@ def explain_name(session: Session, text: str, seen: Sequence[ArchiveId] | None =
     yet. ``seen``: as in `explain`.
     """
     with session.snapshot() as moment:
-        return _explain_name(moment, text, seen)
+        return stop_first(_explain_name(moment, text, seen))
 
 
 def _explain_name(session: Session, text: str, seen: Sequence[ArchiveId] | None) -> Explanation:

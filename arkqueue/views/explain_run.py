@@ -163,7 +163,8 @@ def _reasons_of(
             lists.add(alike)
             found = [(_of_held_items if is_held else _of_failed_items)(session, task, found[0]), *found[1:]]
         for reason in found:
-            whose = "" if reason.kind is Why.NO_QUEUE_MANAGER else f"{task_name(task)}: "
+            is_common = reason.kind is Why.NO_QUEUE_MANAGER or reason.text.startswith(f"{task.archive} is ")
+            whose = "" if is_common else f"{task_name(task)}: "
             # Two tasks may have failed in the same second, and need a command each.
             reasons.setdefault((reason.text, *reason.commands), replace(reason, text=whose + reason.text))
     told = held_together(list(reasons.values()), rows[0]) if rows else []

@@ -55,6 +55,7 @@ from arkqueue.views.reasons import (
     held,
     is_gate_of_list,
     kept_scratch,
+    may_start,
     nobody_manages,
     parked,
     part_behind,
@@ -81,6 +82,8 @@ STARTS_LATER = {State.WAITING, State.HELD, State.DEFERRED, State.FAILED}
 """The states in which a task of a stopped archive would start, sooner or later, if the archive went
 on.
 """
+MAY_COME_BACK = {State.REJECTED, State.CANCELED, State.SKIPPED}
+"""Further states in which a stopped archive refuses the command that helps."""
 KEEPS_SCRATCH = {State.FAILED, State.REJECTED, State.CANCELED}
 """The states in which a task keeps its scratch folder for a retry."""
 MANAGED = {Why.DEFERRED, Why.SILENT}
@@ -119,6 +122,8 @@ class ExplainedTask:
             reasons = reasons + nobody_manages(self.session)
         if self.row.state in STARTS_LATER and not kinds & {Why.ARCHIVE_STOPPED, Why.ARCHIVE_PAUSED}:
             reasons = reasons + (stopped(self.row, brief=self.brief) or paused(self.row))
+        elif self.row.state in MAY_COME_BACK and any(may_start(reason.commands) for reason in reasons):
+            reasons = reasons + stopped(self.row, brief=self.brief)
         if self.row.state in KEEPS_SCRATCH:
             reasons = reasons + kept_scratch(self.session, self.row.run_id, self.row.item, run_name(self.row))
         if self.row.state != State.COMPLETED:
@@ -235,10 +240,10 @@ class ExplainedTask:
 
     def _once_more(self) -> list[str]:
         """The command that runs a task again with everything behind it; none if one of these tasks
-        is outdated or runs (design 5.30).
+        is outdated or runs (design 5.30), or the archive is stopped.
         """
         row = self.row
-        if row.kind != TaskKind.ORDINARY or gone(row) or self._later(row):
+        if row.kind != TaskKind.ORDINARY or gone(row) or row.stopped is not None or self._later(row):
             return []
         item = row.item or None
         part = part_behind(self.session, row.id, item)

@@ -80,6 +80,14 @@ def explanation_of(name: str, state: State | None, reasons: list[Reason], waits:
     )
 
 
+def stop_first(found: Explanation) -> Explanation:
+    """The explanation with the reasons that an archive is stopped first: until the stop ends, the
+    queue refuses most other commands.
+    """
+    reasons = sorted(found.reasons, key=lambda reason: reason.kind is not Why.ARCHIVE_STOPPED)
+    return replace(explanation_of(found.full_name, found.state, reasons, found.waits_for), expected=found.expected)
+
+
 def alike_once(told: Sequence[tuple[Any, Reason]]) -> list[Reason]:
     """The reasons of obstacles, each with the row of its task. Obstacles that are alike have one
     reason, which names the others. Items of a list in one state are alike if their reasons are of

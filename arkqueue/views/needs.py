@@ -5,8 +5,9 @@ installation. ``arkqueue status`` and the overview page begin with them.
 from __future__ import annotations
 
 import math
+import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -36,7 +37,7 @@ from arkqueue.views.attention import (
 from arkqueue.views.explanation import ended
 from arkqueue.views.installation import About, TaskManagerView, measure, task_managers, told_faults
 from arkqueue.views.outdated import SKIP_OUTDATED, Late, outdated_holds, perhaps_outdated
-from arkqueue.views.reasons import retry_from_command
+from arkqueue.views.reasons import WAIVER, may_start, retry_from_command
 from arkqueue.views.remedies import RETRY, SETTINGS, WAIVE, Remedy, failures, questions, remedies_of
 from arkqueue.views.runs import RunView
 from arkqueue.views.tasks import TaskView
@@ -179,7 +180,9 @@ def status(
     numbers = measure(session) if covered is None else None
     faults = faults_of_installation(session, numbers, lease) if numbers else []
     waits = waits_of(session, [one.id for one in known.values()][:MOST_ARCHIVES], covered)
-    needs = needs_of(session, covered, archives(session, bad[:MOST_ARCHIVES]), bad, waits, is_whole=is_whole)
+    stopped = {name for name, one in known.items() if one.is_stopped}
+    found = archives(session, bad[:MOST_ARCHIVES])
+    needs = needs_of(session, covered, found, bad, waits, stopped=stopped, is_whole=is_whole)
     return Status(
         faults=faults,
         needs=needs.lines,
@@ -206,12 +209,13 @@ def needs_of(
     bad: Sequence[str],
     waits: Mapping[int, Sequence[Wait]] = MappingProxyType({}),
     *,
+    stopped: Collection[str] = (),
     is_whole: bool = False,
 ) -> Needs:
     """Everything that needs a person: archives of ``found``, paused locks of the installation, and
     runs and tasks of ``covered`` archives (None: all). ``bad``: the names of all archives that need a
-    person themselves. ``waits``: why tasks of some archives wait, from `waits_of`. ``is_whole``: True
-    to list up to `MOST_OF_ONE` tasks of each kind.
+    person themselves. ``waits``: why tasks of some archives wait, from `waits_of`. ``stopped``: the
+    names of all stopped archives. ``is_whole``: True to list up to `MOST_OF_ONE` tasks of each kind.
     """
     blocked = {wait.failure: wait.text for some in waits.values() for wait in some if wait.failure is not None}
     most = (MOST_OF_ONE, MOST_OF_ONE) if is_whole else (MOST_NEEDS, MOST_EACH)
@@ -234,7 +238,35 @@ def needs_of(
                 needs.append(Need(kind.state, one.archive, text, command=command, count=left, query=kind.query))
     with_failures = {one.archive for one in known.failures if not one.shown}
     unlisted = [Others(name, others[name], UNHANDLED if name in with_failures else "") for name in sorted(others)]
-    return Needs(needs, unlisted, known.failed_runs)
+    return Needs(_without_start(session, needs, stopped), unlisted, known.failed_runs)
+
+
+def _without_start(session: Session, needs: Sequence[Need], stopped: Collection[str]) -> list[Need]:
+    """Some needs, of which those of ``stopped`` archives have no remedy that would start a task. The
+    need for the stop itself has the remedy.
+    """
+    waivers = [one for one in needs if one.command.startswith(WAIVER) and _archive_of(one) in stopped]
+    waived = [task for one in waivers for task in one.tasks]
+    waited_for = {row.id for row in session.rows("waited_for", tasks=waived)} if waived else set()
+
+    def is_refused(need: Need) -> bool:
+        starts_nothing = need.command.startswith(WAIVER) and waited_for.isdisjoint(need.tasks)
+        return _archive_of(need) in stopped and may_start([need.command]) and not starts_nothing
+
+    return [_until_stop_ends(one) if is_refused(one) else one for one in needs]
+
+
+def _until_stop_ends(need: Need) -> Need:
+    """A need of a stopped archive whose remedy the queue refuses until the stop ends."""
+    archive = _archive_of(need)
+    shows = "archive show" if need.name == archive else "explain"
+    text, command = f"{need.text} · {archive} is stopped", f"arkqueue {shows} {shlex.quote(need.name)}"
+    return replace(need, verb="", force=False, skip_outdated=False, text=text, command=command)
+
+
+def _archive_of(need: Need) -> str:
+    """The name of the archive of a need."""
+    return re.split("[@:/]", need.name, maxsplit=1)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,7 +432,7 @@ def _failure(one: Failure, line: str, remedy: Remedy) -> Need:
         return Need("failed", name, text, SETTINGS, command=command, count=one.items)
     if remedy.verb == WAIVE and one.items > 1:
         command = f"arkqueue skip {shlex.quote(name)} --state {task.state}"
-        return Need("failed", name, text, command=command, count=one.items)
+        return Need("failed", name, text, command=command, count=one.items, tasks=[task.id])
     need = _need("failed", name, text, remedy.verb, force=remedy.force, tasks=[task.id])
     return replace(need, count=one.items)
 

@@ -8,7 +8,7 @@ those of the block ``show_tasks``.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -33,6 +33,9 @@ REPEAT = "If that command has ended or was interrupted, repeat it: arkqueue {} g
 """The sentence on tasks that a cancellation or deletion of many tasks has not reached."""
 MOST_ITEMS = 1000
 """The most items of a list that are counted."""
+WAIVER = "arkqueue skip "
+"""The beginning of the command that waives a failure."""
+_STARTS = (WAIVER, "arkqueue release ", "arkqueue restart ", "arkqueue retry ")
 
 
 class Why(StrEnum):
@@ -165,6 +168,13 @@ def nobody_manages(session: Session) -> list[Reason]:
         return []
     text = f"No queue manager has reported{since(since_when)}. Until one runs, no repository is read, no deferred task resumes, and no attempt of a silent task manager ends."
     return [Reason(kind=Why.NO_QUEUE_MANAGER, text=text, commands=["arkqueue manager"])]
+
+
+def may_start(commands: Iterable[str]) -> bool:
+    """Whether one of some commands may start a task. A stopped archive refuses these commands, except
+    for a waiver that starts nothing.
+    """
+    return any(command.startswith(_STARTS) for command in commands)
 
 
 def stopped(row: Any, but: str = "", *, brief: bool = False) -> list[Reason]:

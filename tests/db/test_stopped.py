@@ -217,8 +217,20 @@ def test_a_rewind_lets_go_on_what_it_leaves(session: Session) -> None:
         ),
         (lambda a: a.end("a@2", 75), "a@2", "papers is stopped, so none of its tasks starts"),
         (lambda a: a.fail("a@2"), "a@2", "papers is stopped, so none of its tasks starts"),
+        (lambda a: a.end("a@2", 65), "a@2", "papers is stopped, so none of its tasks starts"),
+        (lambda a: a.fail("a@2"), "b@2", "papers is stopped, so none of its tasks starts"),
+        (lambda a: a.cancel("b@2"), "b@2", "papers is stopped, so none of its tasks starts"),
     ],
-    ids=["ready", "waiting for a ready one", "waiting for a running one", "deferred", "failed"],
+    ids=[
+        "ready",
+        "waiting for a ready one",
+        "waiting for a running one",
+        "deferred",
+        "failed",
+        "rejected",
+        "skipped",
+        "canceled",
+    ],
 )
 def test_explain_says_why_nothing_starts(
     archive: AnArchive, before: Callable[[AnArchive], None], key: str, text: str
@@ -230,10 +242,19 @@ def test_explain_says_why_nothing_starts(
     told = why(archive, key)
     assert text in told.text
     assert told.text.count("is stopped, so none") == 1
-    assert told.commands[-2:] == ["arkqueue sync papers", "arkqueue archive rewind papers REV"]
+    assert told.commands[:2] == ["arkqueue sync papers", "arkqueue archive rewind papers REV"]
     assert "papers is stopped" in explain_name(archive.session, "papers@2").text or key != "a@2"
     go_on(archive)
     assert Why.ARCHIVE_STOPPED not in [reason.kind for reason in why(archive, key).reasons]
+
+
+def test_explain_of_what_completed_offers_no_repetition_until_the_stop_ends(archive: AnArchive) -> None:
+    archive.commit(CHAIN)
+    archive.run("a@2", "b@2")
+    again = "arkqueue retry papers@2 --from a"
+    assert again in why(archive, "a@2").commands
+    stop(archive)
+    assert why(archive, "a@2").commands == ["arkqueue logs papers@2/a"]
 
 
 def test_explain_of_what_runs_says_nothing_of_the_stop(archive: AnArchive) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from markupsafe import Markup
 from starlette.requests import Request
 
-from arkqueue.db.session import Session
 from arkqueue.model import ArchiveId, Trigger
 from arkqueue.names import page_path
 from arkqueue.states import OPEN, RunState, State
@@ -25,14 +24,13 @@ from arkqueue.views.needs import (
     MOST_ARCHIVES,
     RESUME_LOCK,
     Fault,
-    Need,
     Others,
     faults_of_installation,
     in_public,
     needs_of,
     waiting_in,
 )
-from arkqueue.views.remedies import RETRY, SETTINGS, WAIVE
+from arkqueue.views.remedies import SETTINGS
 from arkqueue.views.runs import RunInShort
 from arkqueue.views.waits import Wait, waits_of
 from arkqueue.web.pages.answer import LONGEST_NAME, Shown, in_markup, run_state, run_words, shape_of
@@ -49,8 +47,6 @@ BUTTONS: Final = {
     "sync": "Read it now", "unhold": "End the hold", "resume": "Resume", "skip": "Waive", "retry": "Retry", "restart": "Restart", "release": "Release", ASSUME_GONE: "Count as gone",
 }  # fmt: skip
 """The words on the button of each verb that helps."""
-STARTS: Final = frozenset(("release", "restart", RETRY, WAIVE))
-"""The verbs that may start a task. A stopped archive refuses them, except for a waiver that starts nothing."""
 _BESIDE: Final = ThreadPoolExecutor(4, "overview")
 """Reads the strips, which are a third of the database's work for the page, while the page reads the rest."""
 
@@ -112,10 +108,9 @@ def overview(visitor: Visitor, request: Request) -> Shown:
         ready = numbers.tasks.get(State.READY, 0)
         depths = [*depths, Depth(datetime.now(UTC), ready, running or 0)]
     waiting = waiting_in(numbers) if numbers else None
-    needs = needs_of(caller.session, covered, found, bad, waits)
     stopped = {name for name, one in known.items() if one.is_stopped}
-    lines = _without_start(caller.session, needs.lines, stopped)
-    lines = [in_public(one) for one in lines] if visitor.is_anybody else lines
+    needs = needs_of(caller.session, covered, found, bad, waits, stopped=stopped)
+    lines = [in_public(one) for one in needs.lines] if visitor.is_anybody else needs.lines
     recent = strips.result()
     return Shown(
         "overview.html",
@@ -145,22 +140,6 @@ def overview(visitor: Visitor, request: Request) -> Shown:
             "pages": pages,
         },
     )
-
-
-def _without_start(session: Session, needs: Sequence[Need], stopped: Collection[str]) -> list[Need]:
-    """Some needs, of which those of ``stopped`` archives have no remedy that would start a task. The
-    need for the stop itself has the remedy.
-    """
-    waived = [task for one in needs if one.verb == WAIVE and archive_of(one.name) in stopped for task in one.tasks]
-    waited_for = {row.id for row in session.rows("waited_for", tasks=waived)} if waived else set()
-
-    def without_start(need: Need) -> Need:
-        starts_nothing = need.verb == WAIVE and waited_for.isdisjoint(need.tasks)
-        if need.verb not in STARTS or starts_nothing or (name := archive_of(need.name)) not in stopped:
-            return need
-        return replace(need, verb="", force=False, skip_outdated=False, text=f"{need.text} · {name} is stopped")
-
-    return [without_start(one) for one in needs]
 
 
 def links_of(others: Sequence[Others]) -> Markup:

@@ -27,7 +27,7 @@ from arkqueue.views.tasks import AttemptView, TaskDetail
 from arkqueue.web.pages.answer import Shown, asked, wants_json
 from arkqueue.web.pages.approving import NEEDS_APPROVAL, refusals_for
 from arkqueue.web.pages.definition import frozen_text
-from arkqueue.web.pages.helping import STOP_FORMS, Button, buttons_of, nearest
+from arkqueue.web.pages.helping import Button, buttons_of, nearest
 from arkqueue.web.pages.log import log_of, wanted_of
 from arkqueue.web.pages.visitor import Visitor
 
@@ -82,8 +82,6 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
     refused = None if over else refusals_for(visitor, [id]).get(id)
     if view.awaits:  # its release is possible, and helps only later
         buttons.sort(key=lambda one: one.verb == "release" and one.name == view.full_name)
-    if row.stopped is not None:  # until the stop ends, the queue refuses what would start a task
-        buttons.sort(key=lambda one: one.verb != "sync" and one.verb not in STOP_FORMS)
     if over:  # The queue refuses every verb that would run it. A waiver lets later revisions go on.
         is_waivable = row.removed_at is None and row.deleted_at is None
         waivers = [one for one in buttons if is_waivable and (one.verb, one.name) == ("skip", view.full_name)]

@@ -10,7 +10,7 @@ import pytest
 
 from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.db.session import Session
-from arkqueue.model import ArchiveId, End, Fault, LogAppend, LogChunk, Stream, Workflow
+from arkqueue.model import ArchiveId, End, Fault, LogAppend, LogChunk, RunId, Stream, Workflow
 from arkqueue.queue import archives, claim, holds, logs, pauses
 from tests.builders import HOST, PROCESS, AnArchive, a_workflow, an_archive, an_entry
 from tests.system.cli.conftest import Cli
@@ -57,6 +57,43 @@ def test_each_thing_that_needs_a_person_has_the_command_that_helps(
         words = shlex.split(command)[1:]
         assert arkqueue(*words).code == 0, command
     assert arkqueue("status").lines[0].startswith("failed   stamps: stopped")
+
+
+def test_what_a_stop_refuses_is_not_named_until_it_ends(arkqueue: Cli, archive: AnArchive, session: Session) -> None:
+    archive.commit({"pack": "foreach: [v, w]", "index": "depends: [pack]", "scan": "foreach: [v, w]"})
+    archive.commit({"pdf": "", "show": "hold: true", "index": "depends: [PREV]"})
+    archive.fail("pdf@3")
+    for item in ("pack/v@2", "pack/w@2", "scan/v@2", "scan/w@2"):
+        archive.end(item, 65)
+    archive.commit({"a": "", "b": ""})
+    holds.hold_run(session, RunId(archive.run_id(4)), "ben")
+    of_all = an_archive(session, "books")
+    holds.hold_archive(session, ArchiveId(of_all.id), "ben")
+    of_all.commit({"a": ""})
+    holds.unhold(session, ArchiveId(of_all.id), "ben")
+    archives.stop(session, ArchiveId(archive.id), "it is another repository")
+    archives.stop(session, ArchiveId(of_all.id), "it is another repository")
+    lines = arkqueue("status").lines[:-1]
+    told = {
+        text.split()[1].rstrip(":"): (text, command.strip())
+        for text, command in zip(lines[::2], lines[1::2], strict=True)
+    }
+    refused = {
+        "papers@3/pdf": "arkqueue explain papers@3/pdf",
+        "papers@2/pack/*": "arkqueue explain 'papers@2/pack/*'",
+        "papers@3/show": "arkqueue explain papers@3/show",
+        "papers@4/a": "arkqueue explain papers@4/a",
+    }
+    for name, command in refused.items():
+        assert (told[name][0].endswith(" · papers is stopped"), told[name][1]) == (True, command), told[name]
+        assert (
+            arkqueue(*shlex.split(command)[1:]).lines[1].startswith("papers is stopped, so none of its tasks starts")
+        ), name
+    assert "arkqueue skip 'papers@2/scan/*' --state rejected" in told["papers@2/scan/*"][1]
+    assert arkqueue("skip", "papers@2/scan/*", "--state", "rejected").code == 0
+    assert told["books"] == ("held     books: 1 task is held by ben · books is stopped", "arkqueue archive show books")
+    archives.go_on(session, ArchiveId(archive.id), "it is another repository")
+    assert "         arkqueue retry papers@3/pdf" in arkqueue("status").lines
 
 
 def test_what_was_held_together_is_told_once_with_one_command(
