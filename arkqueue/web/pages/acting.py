@@ -85,7 +85,7 @@ def _acted(caller: Caller, request: Request, form: Form) -> Shown | Response:
         if verb in REMOVALS:
             return preview_of_removal(caller, name, verb, how.text, back)
         if is_shown_first(name, verb) or how.is_forced:
-            return preview(caller, name, verb, how, back, lambda rehearsed: _act(rehearsed, name, verb, how))
+            return preview(caller, name, verb, how, back, lambda rehearsed, how: _act(rehearsed, name, verb, how))
     done = _act(caller, name, verb, how)
     if isinstance(done, Done) and done.refused:
         return partly(caller, done, form, back)

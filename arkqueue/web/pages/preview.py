@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from arkqueue.archives.retention import purge_by_age
 from arkqueue.db.session import Session
-from arkqueue.errors import Conflict, NotFound
+from arkqueue.errors import Conflict, Forbidden, NotFound
 from arkqueue.model import RunId, TaskId
 from arkqueue.names import EVERY_TASK, Name, as_backfill, is_list, parse_branch, parse_name
 from arkqueue.queue.done import Done
@@ -57,6 +57,8 @@ OF_A_TASK: Final = {
 """The meaning of the verbs of `QUESTIONS` that have other words for a single task."""
 IF_REFUSED: Final = {"release": "Its held tasks may start, except for those that stay held."}
 """The meaning of a verb that is refused for some of the tasks."""
+_PLAIN: Final = {"retry": "retry", "retry-from": "retry", "release": "release", "skip-as-completed": "waiver as completed"}  # fmt: skip
+"""The verbs that take options against a refusal, as nouns."""
 WAIVED: Final = "waived"
 """The word for a failure that keeps its state, and after which other tasks may go on."""
 ACCEPTED: Final = "accepted with workflow files that somebody else has changed (workflow-authors)"
@@ -126,9 +128,11 @@ def list_run(caller: Caller, name: Name) -> RunId:
     return run
 
 
-def preview(caller: Caller, name: str, verb: str, how: Meant, back: str, do: Callable[[Caller], object]) -> Shown:
-    """The changes that ``do`` would make, with the button for it. Raises the refusal that ``do``
-    would meet.
+def preview(
+    caller: Caller, name: str, verb: str, how: Meant, back: str, do: Callable[[Caller, Meant], object]
+) -> Shown:
+    """The changes that ``do`` would make, with the button for it, and the refusal that the options of
+    the button overrule. Raises the refusal that ``do`` would meet.
     """
     if verb not in QUESTIONS:
         raise NotFound(f"the action {verb!r}", "does not exist on this page", "Open the page again.")
@@ -137,7 +141,7 @@ def preview(caller: Caller, name: str, verb: str, how: Meant, back: str, do: Cal
     if verb == "delete" and run is not None and "/" not in name.partition("@")[2]:
         question += _removed_for_good(caller.session, run)
     kind = Consequence("deleted", 0, [], thing="item") if verb == "delete" else None
-    done, found, is_all, states = _rehearsed(caller, of, run, do, kind)
+    done, found, is_all, states = _rehearsed(caller, of, run, lambda rehearsed: do(rehearsed, how), kind)
     return Shown(
         "preview.html",
         {
@@ -148,6 +152,7 @@ def preview(caller: Caller, name: str, verb: str, how: Meant, back: str, do: Cal
             "words": _BEFORE[verb][0],
             "yes": _BEFORE[verb][1],
             "question": IF_REFUSED.get(verb, question) if done.refused else question,
+            "overruled": _overruled(caller, of, how, verb, do, done) if how.is_forced else None,
             "consequences": found,
             "refused": refused_tasks(caller, done),
             "count": len(done.refused),
@@ -155,10 +160,42 @@ def preview(caller: Caller, name: str, verb: str, how: Meant, back: str, do: Cal
             "is_all": is_all,
             "back": back,
             "is_asked_why": verb in ("release", "hold"),
+            "given": how.text,
             "state": how.state,
             "_fields": _fields(how),
         },
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Overruled:
+    """The refusal that a verb would meet without its options. ``plain``: the verb as a noun.
+    ``is_whole``: False if the verb would act on other tasks.
+    """
+
+    plain: str
+    why: Conflict | Forbidden
+    is_whole: bool
+
+
+def _overruled(
+    caller: Caller, of: dict[str, int], how: Meant, verb: str, do: Callable[[Caller, Meant], object], forced: Done
+) -> Overruled | None:
+    """The first refusal that the options of a verb overrule, from a second rehearsal; None: there is
+    none. ``forced``: the result with the options, which may be refused for some tasks all the same.
+    """
+    plain = replace(how, force=False, from_start=False, skip_outdated=False)
+    whys: list[Any] = []
+    is_whole = False
+    try:
+        with caller.acting(True, **of) as rehearsed:
+            done = do(rehearsed, plain)
+        whys += [one.why for one in done.refused] if isinstance(done, Done) else []
+    except (Conflict, Forbidden) as error:
+        whys, is_whole = [error, *error.others], True
+    still = {one.why.thing for one in forced.refused}
+    why = next((why for why in whys if why.thing not in still), None)
+    return Overruled(_PLAIN.get(verb, "action"), why, is_whole) if why else None
 
 
 def _removed_for_good(session: Session, run: int) -> str:

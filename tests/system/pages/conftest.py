@@ -113,10 +113,10 @@ def first(browser: httpx.Client, name: str, verb: str) -> httpx.Response:
 
 
 def confirm(browser: httpx.Client, page: httpx.Response) -> httpx.Response:
-    """Presses the button below the consequences."""
+    """Presses the button below the consequences. Sends the texts in the form as they are."""
     (form,) = [form for form in re.findall(r"<form.*?</form>", page.text, re.S) if 'name="sure" value="yes"' in form]
     action = re.findall(r'action="([^"]*)"', form)[0]
-    fields = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', form)
+    fields = re.findall(r'<input type="(?:hidden|text)" name="(\w+)"[^>]*? value="([^"]*)"', form)
     body: dict[str, list[str]] = {}
     for name, value in fields:
         body.setdefault(name, []).append(value)

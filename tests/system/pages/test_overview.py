@@ -459,7 +459,8 @@ def test_no_retry_is_offered_that_the_queue_refuses(operator: httpx.Client, arch
     assert grid.count("Retry all the same") == grid.count('name="force" value="yes"') == 1
     told = {"form": form_of(page), "name": name, "verb": verb, "back": "/", "force": "yes"}
     before = operator.post("/-/act", data=told)
-    assert before.status_code == 200, before.text
+    why = "A plain retry would be refused : papers@2/build: tasks of later revisions have started after it: papers@3/build."
+    assert why in said(before), "nobody has seen the refusal yet"
     assert archive.state("build@2") == "failed"  # the consequences come first
     confirm(operator, before)
     assert archive.state("build@2") == "ready"
@@ -565,6 +566,8 @@ def test_failed_items_of_a_list_are_one_line_with_one_button(operator: httpx.Cli
     told = {"form": form_of(page), "name": every, "verb": "retry", "back": "/", "force": "yes"}
     before = operator.post("/-/act", data=told)
     assert "papers@2/pack/y" in said(before)
+    why = "A plain retry would be refused : papers@2/pack/x: tasks of later revisions have started after it: papers@3/pack/x; 1 more task is refused."
+    assert why in said(before)
     confirm(operator, before)
     assert (archive.state("pack/x@2"), archive.state("pack/y@2")) == ("ready", "ready")
 
@@ -711,10 +714,20 @@ def test_what_later_revisions_have_made_outdated_is_released_so_that_it_is_not_r
     page = operator.get("/")
     assert "Release the rest" in page.text
     assert "It may replace newer results with older ones." in said(page)
-    fields = {"name": "papers", "verb": "release", "skip_outdated": "yes", "back": "/", "form": form_of(page)}
     assert '<input type="hidden" name="skip_outdated" value="yes">' in page.text
+    form = {"verb": "release", "back": "/", "form": form_of(page)}
+    fields = form | {"name": "papers@3/c", "force": "yes", "text": "seen by Ann"}
+    page = operator.post("/-/act", data=fields)
+    assert "A plain release would be refused : papers@3/c: would replace the work of later revisions" in said(page)
+    confirm(operator, page)
+    assert archive.state("c@3") == "ready"
+    kept = "select note from deed where verb = 'release' order by id desc limit 1"
+    assert archive.sql(kept) == [{"note": "seen by Ann"}]
+    fields = form | {"name": "papers", "skip_outdated": "yes"}
     page = operator.post("/-/act", data=fields)
     assert "would be skipped papers@2/a" in said(page)
+    why = "A plain release would be refused in part : papers@2/a: would replace the work of later revisions: papers@4/a completed."
+    assert why in said(page)
     confirm(operator, page)
     assert (archive.state("a@2"), archive.state("b@2")) == ("skipped", "ready")
 

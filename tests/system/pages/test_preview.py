@@ -47,6 +47,8 @@ def test_a_waiver_shows_what_may_go_on_in_later_revisions(operator: httpx.Client
     assert "1 task would be free to start papers@3/index" in said(page)
     assert "papers@2/pdf" not in said(page), "it stays skipped"
     page = first(operator, "papers@2/index", "skip-as-completed")
+    forced = {"name": "papers@2/index", "verb": "skip-as-completed", "force": "yes", "form": form_of(page), "back": "/"}
+    assert said(operator.post("/-/act", data=forced)) == said(page), "nothing is overruled"
     assert "2 tasks would be free to start papers@2/pdf, papers@3/index" in said(page)
     confirm(operator, page)
     assert archive.state("pdf@2") == "ready"
