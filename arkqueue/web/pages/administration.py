@@ -14,6 +14,7 @@ from starlette.requests import Request
 
 from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.errors import Invalid
+from arkqueue.model import ArchiveKind
 from arkqueue.names import branch_name, page_path
 from arkqueue.queue.tokens import Scope
 from arkqueue.views.archives import ArchiveView, ScheduleView, scheduled
@@ -28,6 +29,7 @@ from arkqueue.web.api.archives import HOST, Settings
 from arkqueue.web.pages.answer import Shown, asked, asked_id
 from arkqueue.web.pages.archive import removal_shown
 from arkqueue.web.pages.forms import Form
+from arkqueue.web.pages.helping import STOP_FORMS
 from arkqueue.web.pages.visitor import SignInNeeded, Visitor
 
 MOST_RUNNING: Final = 500
@@ -184,13 +186,16 @@ def notifications_page(visitor: Visitor, request: Request) -> Shown:
 
 def settings_page(visitor: Visitor, request: Request) -> Shown:
     """The settings of an archive; those of a removed one are only shown. ``?open=``: the form that
-    is open at the beginning.
+    is open at the beginning, if the visitor has it.
     """
     if visitor.is_anybody:
         raise SignInNeeded  # the settings contain receivers
     caller = visitor.caller
     view = show_archive(caller.session, caller.archive(request.path_params["name"]))
-    shown = shown_settings(view, opened=asked(request, "open"))
+    has_correction = view.kind is ArchiveKind.SUBVERSION
+    forms = [form for form in STOP_FORMS if form != "accept" or has_correction] if visitor.may_administer else []
+    opened = asked(request, "open")
+    shown = shown_settings(view, opened=opened if opened in forms else "")
     return Shown(shown.template, {**shown.names, **removal_shown(visitor, view)})
 
 

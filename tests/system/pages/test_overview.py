@@ -828,7 +828,12 @@ def test_a_stopped_archive_is_read_again_or_rewound_with_one_click(
     assert rewind not in operator.get("/").text
     form = admin.get("/-/settings/papers?open=rewind").text
     assert re.search(r'<details class="ask" open><summary class="b ?">Rewind<', form)
-    assert '<details class="ask" open>' not in admin.get("/-/settings/papers").text
+    assert form.index("Stopped: file:") < form.index("<h1>Settings of papers"), "the open form hides what is below"
+    archive.sql("update archive set kind = 'git'")  # it has no form for a corrected author or date
+    for visitor, query in ((admin, ""), (admin, "?open=bogus"), (admin, "?open=accept"), (operator, "?open=rewind")):
+        page = visitor.get(f"/-/settings/papers{query}").text
+        assert '<details class="ask" open>' not in page
+        assert page.index("<h1>Settings of papers") < page.index("Stopped: file:"), query
 
 
 def test_a_correction_that_stops_an_archive_is_accepted_from_each_page(
