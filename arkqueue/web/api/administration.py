@@ -22,6 +22,7 @@ from arkqueue.web.access import admit
 from arkqueue.web.api.archives import NewPause
 from arkqueue.web.api.calls import calls
 from arkqueue.web.openid_check import with_openid
+from arkqueue.web.public_check import with_public
 
 PATIENCE = 5.0
 """Seconds after which /healthz reports that the database does not answer: its callers do not wait
@@ -180,13 +181,14 @@ def resume_all(request: Request, end: NewPause = NewPause()) -> None:  # noqa: B
 @router.get("/doctor")
 def doctor(request: Request, archive: str | None = None) -> Diagnosis:
     """Check the database for rows that break arkqueue's rules: of one archive, or of all archives
-    and of rows without one. Without an archive, also check whether persons can sign in with their
-    provider.
+    and of rows without one. Without an archive, also check the names of public archives, and whether
+    persons can sign in with their provider.
     """
     caller = admit(request, Scope.ADMIN)
     if archive is None:
         caller.require_every_archive("/doctor")
-        return with_openid(examine(caller.session), caller.session, caller.configuration)
+        found = with_public(examine(caller.session), caller.session, caller.configuration)
+        return with_openid(found, caller.session, caller.configuration)
     return examine(caller.session, caller.archive(archive))
 
 
