@@ -1273,9 +1273,9 @@ from (select count(*) as n, count(*) filter (where lease_until < clock_timestamp
 select a.id, a.name, t.id as task, run.id as run, t.item, run.deleted_at, t.deleted as is_item_deleted from task t join run on run.id = t.run_id join archive a on a.id = t.archive_id where t.id = %(id)s;
 
 -- name: archive_of_run
--- The archive of a run, whether the archive is on hold, its stop reason, and since when the run is
--- deleted.
-select a.id, a.name, a.hold_id is not null as is_on_hold, a.stopped, null as task, run.id as run, '' as item, run.deleted_at, false as is_item_deleted from run join archive a on a.id = run.archive_id where run.id = %(id)s;
+-- The archive of a run, whether the archive is on hold or paused, its stop reason, and since when the
+-- run is deleted.
+select a.id, a.name, a.hold_id is not null as is_on_hold, a.is_paused, a.stopped, null as task, run.id as run, '' as item, run.deleted_at, false as is_item_deleted from run join archive a on a.id = run.archive_id where run.id = %(id)s;
 
 -- name: archive_of_attempt
 -- The archive of an attempt, its task, run and item, since when the run is deleted, and whether the

@@ -40,6 +40,7 @@ from arkqueue.web.pages.feeds import badge, feed
 from arkqueue.web.pages.grid import MOST_CELLS, Row, grid_of, row_of
 from arkqueue.web.pages.series import Line, lines_of, runs_in_lines, stand_ins
 from arkqueue.web.pages.visitor import Visitor
+from arkqueue.web.pages.withheld import Withheld, withheld
 
 ROWS: Final = 50
 """The most rows of a page."""
@@ -167,10 +168,12 @@ def _branch_shown(
         row = _open_row(moment, branch, heads, grid.rows if is_newest and not chosen else (), visitor)
     submissions = for_submissions(session, id, named)
     lines = [Line(None, [row]) for row in grid.rows] if wanted.address else _lines(request, grid.rows, needing)
+    guarded = refused_in_grid(visitor, view, grid.rows)
     return {
         "archive": view,
         **removal_shown(visitor, view),
-        "_refused": refused_in_grid(visitor, view, grid.rows),
+        "_refused": _withheld(view).refused_in_grid(guarded, grid.rows),
+        "_why_guarded": guarded.why,
         "address": branch_name(name, named),
         "branch": named or next((b.name for b in view.branches if b.main), ""),
         "branches": present,
@@ -379,6 +382,11 @@ def _coming(visitor: Visitor, name: str, branch: BranchId | None) -> dict[str, o
     return {"coming": found, "_coming": picture, "is_empty": is_empty}
 
 
+def _withheld(view: views.ArchiveView) -> Withheld:
+    """What keeps the tasks of an archive from a start."""
+    return withheld(view.name, view.stopped, is_on_hold=view.hold is not None, is_paused=view.paused is not None)
+
+
 def _words(coming: Coming) -> dict[int, str]:
     """For each task, its place in its file; for a list, also the number of its items."""
     words = coming.places
@@ -392,7 +400,8 @@ def _nothing_yet(visitor: Visitor, view: views.ArchiveView) -> dict[str, object]
     nothing: dict[str, object] = {
         "archive": view,
         **removal_shown(visitor, view),
-        "_refused": OfGrid(),
+        "_refused": _withheld(view).refused_in_grid(OfGrid(), []),
+        "_why_guarded": "",
         "address": view.name,
         "branch": "",
         "branches": [],

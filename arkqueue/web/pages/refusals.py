@@ -74,7 +74,12 @@ def _is_of(named: str, name: str) -> bool:
 
 
 def _is_inside(named: str, name: str) -> bool:
-    """Whether a command names a task of a run or of a list, when the verb is meant for all of them."""
+    """Whether a command names a task of a run, of an item or of a list, when the verb is meant for all
+    of them.
+    """
+    run, of_item, item = name.partition(f"/{EVERY_TASK}/")
+    if of_item:
+        return named.startswith(f"{run}/") and named.endswith(f"/{item}")
     whole = name.removesuffix(EVERY_TASK) if name.endswith(f"/{EVERY_TASK}") else f"{name}/"
     return "@" in name and named.startswith(whole)
 

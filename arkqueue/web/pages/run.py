@@ -24,8 +24,7 @@ from arkqueue.views.explanation import Explanation
 from arkqueue.views.graph import graph, unmet_pairs
 from arkqueue.views.items import ListView, deleted_items, page_of_items
 from arkqueue.views.lists import Listed, Numbers, listed, lists_of, numbers_of
-from arkqueue.views.reasons import archive_stopped
-from arkqueue.views.remedies import MOST_LATE, RETRY, Remedy, failures, need_settings, remedies
+from arkqueue.views.remedies import MOST_LATE, Remedy, failures, need_settings, remedies
 from arkqueue.views.runs import Counts, RunDetail
 from arkqueue.views.runs import run as show_run
 from arkqueue.views.tasks import TaskView, tasks_by_id
@@ -33,7 +32,6 @@ from arkqueue.views.waits import tell_why_alone
 from arkqueue.web.pages.answer import Shown, asked, asked_id
 from arkqueue.web.pages.approving import (
     MOST_JUDGED,
-    Refusal,
     may_begin_again,
     refusals_for,
     refused_deletion,
@@ -48,6 +46,7 @@ from arkqueue.web.pages.helping import Button, buttons_of, nearest
 from arkqueue.web.pages.run_sentence import number_of, sentence, sentence_of_item, waits_for_release
 from arkqueue.web.pages.task_rows import rows_of
 from arkqueue.web.pages.visitor import Visitor
+from arkqueue.web.pages.withheld import Withheld, withheld
 
 MOST_AT_A_GLANCE = 15
 """The most tasks of a table in which a failure is seen at a glance. For a longer table, the page
@@ -117,10 +116,11 @@ def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict
     needs_release = any(map(waits_for_release, view.tasks)) or (
         is_long and number_of(lists, State.HELD) > sum(numbers.behind.values())
     )
-    stop = None
-    if place.stopped is not None and not is_over:
-        stop = archive_stopped(place.name, place.stopped, brief=visitor.is_anybody)
-    by_stop = Refusal("", stop.text) if stop else None
+    kept = _withheld(visitor, place, is_over=is_over)
+    unapproved = ({} if is_over else refused_on_run(visitor, id)) | refused_deletion(
+        visitor, barred, id if is_long else None, last
+    )
+    begins = may_begin_again(again(view.tasks, lists if is_long else ()), view.tasks, view.edges, barred)
     found = {
         "run": view,
         "_removal": removal,
@@ -131,28 +131,29 @@ def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict
         "_is_faulty_at_head": bool(view.faults) and id in faulty_at_heads(caller.session, [archive]),
         "_first_failed": first_failed(view, unhandled),
         "_needs_retry": needs_retry,
+        "_has_failed": _has_failed(view.tasks, lists if is_long else ()),
         "_needs_settings": _needs_settings(shown, lists if is_long else (), helps),
         "_helps": helps,
         "_needs_release": needs_release,
-        "_stop": stop if needs_retry or needs_release else None,
-        "_barred_by_stop": by_stop,
+        "_withheld": kept,
+        "_stop": kept.stop if needs_retry or needs_release else None,
         "lists": lists if is_long else [],
         "_alarming": _alarming(caller.session, id, lists if is_long and not is_over else ()),
         **items,
-        "_barred": barred | {task.id: by_stop for task in on_page if by_stop and _would_start(task, helps)},
-        "_refused_of_list": refused_list(items["items"], barred),
-        "_is_on_hold": place.is_on_hold and not is_over and (view.counts.held > 0 or view.report == State.HELD),
+        "_barred": kept.refused_in_table(on_page, helps) | barred,
+        "_refused_of_list": kept.refused | refused_list(items["items"], barred),
+        "_is_on_hold": kept.is_on_hold and (view.counts.held > 0 or view.report == State.HELD),
         "_may_hold": view.planned is not None or left_to_hold(view.counts) > 0,
         "_rare": [one for one in rare(visitor, view) if one[0] in OF_A_REMOVED or not removal],
         "deleted": deleted_items(caller.session, id, MOST_DELETED + 1) if visitor.may_administer else [],
         "_most_deleted": MOST_DELETED,
-        "_again": may_begin_again(again(view.tasks, lists if is_long else ()), view.tasks, view.edges, barred),
+        "_again": begins if "retry-from" not in kept.refused else [],
         "_picture": picture,
         "_rows": partial(rows_of, unhandled=unhandled, lines=lines, notes=notes, expected=view.expected or None),
         "_rows_of_list": partial(rows_of, unhandled=unhandled, lines=lines, notes=notes),
         "_boxes": boxes,
-        "_refused": ({} if is_over else refused_on_run(visitor, id))
-        | refused_deletion(visitor, barred, id if is_long else None, last),
+        "_unapproved": unapproved,
+        "_refused": kept.refused | unapproved,
     }
     return view, found, [*firsts.values()]
 
@@ -226,9 +227,25 @@ def _notes_on(session: Session, tasks: Iterable[TaskView]) -> dict[int, NoteView
     return notes_of(session, [task.id for task in tasks if task.state in (State.FAILED, State.REJECTED)])
 
 
-def _would_start(task: TaskView, helps: Mapping[int, Remedy]) -> bool:
-    """Whether the button of a task in a table would start the task: a release or a retry."""
-    return task.state is State.HELD or (task.id in helps and helps[task.id].verb == RETRY)
+def _withheld(visitor: Visitor, place: Any, *, is_over: bool) -> Withheld:
+    """What keeps the tasks of a run from a start. ``place``: a row of ``archive_of_run``. ``is_over``:
+    the run is deleted, or its archive removed, so that nothing else counts.
+    """
+    stopped = None if is_over else place.stopped
+    return withheld(
+        place.name,
+        stopped,
+        is_on_hold=place.is_on_hold and not is_over,
+        is_paused=place.is_paused,
+        brief=visitor.is_anybody,
+    )
+
+
+def _has_failed(tasks: Iterable[TaskView], lists: Iterable[ListView] = ()) -> bool:
+    """Whether a task has failed that nobody has waived: there is something to retry."""
+    return any(task.state is State.FAILED for task in failures(tasks)) or any(
+        of.unwaived_in(State.FAILED) for of in lists
+    )
 
 
 def _needs_retry(view: RunDetail, lists: Sequence[ListView]) -> bool:
@@ -295,25 +312,42 @@ def item(visitor: Visitor, request: Request, id: RunId, key: str) -> Shown:  # n
     """The tasks of one item."""
     caller = visitor.caller
     view = show_run(caller.session, caller.run(id), key)
+    (place,) = caller.session.rows("archive_of_run", id=id)
+    removal = removal_of(caller.session, place.id)
+    is_over = removal is not None or view.state is RunState.DELETED
+    kept = _withheld(visitor, place, is_over=is_over)
+    name = view.full_name + task_in_run(EVERY_TASK, key)
     barred = refusals_for(visitor, [task.id for task in view.tasks])
     helps = remedies(caller.session, view.tasks)
+    unapproved = ({} if is_over else refused_verbs(view.tasks, barred)) | refused_deletion(visitor, barred)
+    begins = may_begin_again(again(view.tasks), view.tasks, view.edges, barred)
+    states = {task.state for task in view.tasks}
+    stop = kept.stop if failures(view.tasks) or states - SETTLED else None
     return Shown(
         "item.html",
         {
             "run": view,
             "item": key,
-            "name": view.full_name + task_in_run(EVERY_TASK, key),
+            "name": name,
             "tasks": view.tasks,
+            "_actor": visitor.looking if is_over else visitor,
+            "_removal": removal,
             "_tasks": _with_words(view.tasks),
             "sentence": sentence_of_item(view.tasks),
-            "_states": {task.state for task in view.tasks},
+            "_states": states,
+            "_has_failed": _has_failed(view.tasks),
+            "_withheld": kept,
+            "_stop": stop,
+            "_ends_of_stop": buttons_of(stop.commands, name) if stop else [],
             "_is_polled": any(task.polls and task.state is State.DEFERRED for task in view.tasks),
             "_needs_release": any(map(waits_for_release, view.tasks)),
+            "_is_on_hold": kept.is_on_hold and State.HELD in states,
             "_needs_settings": need_settings(helps.values()),
             "_helps": helps,
-            "_again": may_begin_again(again(view.tasks), view.tasks, view.edges, barred),
-            "_barred": barred,
-            "_refused": refused_verbs(view.tasks, barred) | refused_deletion(visitor, barred),
+            "_again": begins if "retry-from" not in kept.refused else [],
+            "_barred": kept.refused_in_table(view.tasks, helps) | barred,
+            "_unapproved": unapproved,
+            "_refused": kept.refused | unapproved,
             "_rows": partial(
                 rows_of,
                 unhandled=unhandled_among(caller.session, view.tasks),

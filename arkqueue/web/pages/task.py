@@ -30,6 +30,7 @@ from arkqueue.web.pages.definition import frozen_text
 from arkqueue.web.pages.helping import Button, buttons_of, nearest
 from arkqueue.web.pages.log import log_of, wanted_of
 from arkqueue.web.pages.visitor import Visitor
+from arkqueue.web.pages.withheld import withheld
 
 MOST_ATTEMPTS: Final = 30
 """The most attempts that are listed."""
@@ -79,7 +80,14 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
     (row,) = tasks.rows_of(caller.session, [id])
     of_run = view.full_name.partition("/")[0]
     over = gone(row)
-    refused = None if over else refusals_for(visitor, [id]).get(id)
+    unapproved = None if over else refusals_for(visitor, [id]).get(id)
+    kept = withheld(
+        row.archive,
+        None if over else row.stopped,
+        is_on_hold=not over and row.archive_held_at is not None,
+        is_paused=row.is_paused,
+        brief=visitor.is_anybody,
+    )
     if view.awaits:  # its release is possible, and helps only later
         buttons.sort(key=lambda one: one.verb == "release" and one.name == view.full_name)
     if over:  # The queue refuses every verb that would run it. A waiver lets later revisions go on.
@@ -105,9 +113,9 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
             "_over": over,
             "_due": _due(caller.session, row, view),
             "_needs_settings": needs_settings,
-            "_refused": refused,
-            "_refused_verbs": NEEDS_APPROVAL if refused else (),
-            "_is_withheld": row.stopped is not None or row.is_paused or row.archive_held_at is not None,
+            "_unapproved": unapproved,
+            "_refused": kept.refused | (dict.fromkeys(NEEDS_APPROVAL, unapproved) if unapproved else {}),
+            "_withheld": kept,
             "_is_told": over in explanation.text,
             "inputs": inputs_of(caller.session, id)
             if view.definition and view.definition.get("depends")
