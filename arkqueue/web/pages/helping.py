@@ -16,7 +16,8 @@ from arkqueue.names import as_backfill
 class Button:
     """A button. ``act``: the address below ``/-/act`` to which the form is sent; empty for the
     verbs of tasks and runs. ``state``: of a list, only the items in this state. ``force``: the queue
-    refuses the retry without this option.
+    refuses the retry or the release without this option. ``skip_outdated``: the release waives the
+    outdated tasks, which the queue refuses without this option.
     """
 
     verb: str
@@ -25,6 +26,7 @@ class Button:
     act: str = ""
     state: str = ""
     force: bool = False
+    skip_outdated: bool = False
 
 
 _VERBS: Final[dict[tuple[str, ...], tuple[str, str]]] = {
@@ -36,6 +38,9 @@ _VERBS: Final[dict[tuple[str, ...], tuple[str, str]]] = {
     ("skip", "--as-completed"): ("skip-as-completed", "Count{} as completed"),
     ("release",): ("release", "Release{}"),
     ("release", "--all"): ("release", "Release{}"),
+    ("release", "--force"): ("release", "Release{} all the same"),
+    ("release", "--skip-outdated"): ("release", "Release the rest of {it}"),
+    ("release", "--all", "--skip-outdated"): ("release", "Release the rest of {it}"),
     ("unhold",): ("unhold", "End the hold of{}"),
     ("resume",): ("resume", "Resume{}"),
     ("refresh",): ("refresh", "Poll now{}"),
@@ -83,8 +88,8 @@ def buttons_of(commands: Sequence[str], name: str) -> list[Button]:
         elif things and (known := _VERBS.get((verb, *options))):
             # The button sends --force, whose consequences the next page shows. If the retry also needs
             # --from-start, the refusal offers this option.
-            words, force = _words(known[1], things[0], name), "--force" in options
-            found.append(Button(known[0], things[0], words, state=state, force=force))
+            words, force, skip = _words(known[1], things[0], name), "--force" in options, "--skip-outdated" in options
+            found.append(Button(known[0], things[0], words, state=state, force=force, skip_outdated=skip))
         elif things and (acts := _ACTS.get((verb, *options))):
             found.append(Button(acts[0], things[0], f"{acts[1]} {things[0]}", acts[0]))
     return found

@@ -94,6 +94,7 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
         is_waivable = row.removed_at is None and row.deleted_at is None
         waivers = [one for one in buttons if is_waivable and (one.verb, one.name) == ("skip", view.full_name)]
         buttons, wider = [*_undeletes(row, view, of_run), *waivers], []
+    is_late = any(one.verb == "release" and one.name == of_run and one.skip_outdated for one in buttons)
     needs_settings = need_settings(remedies(caller.session, [view]).values())
     of_state = [
         verb
@@ -104,6 +105,7 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
         and not (view.polls and verb == ("retry", "Try now"))
         and not (view.stop and verb[0] in STOPS)
         and not (needs_settings and verb[0] == "retry")
+        and not (is_late and verb[0] == "release")  # its run is released, which the buttons do
     ]
     return Shown(
         "task.html",

@@ -141,6 +141,18 @@ def test_a_run_that_the_authors_of_workflows_hold_has_one_button(
     assert f"1 run would be {ACCEPTED} {here}" in said(browser.post("/-/act", data=fields))
     assert browser.post("/-/act", data=fields | {"sure": "yes"}).status_code == 303
     assert archive.states()[f"evil@{archive.numbers['']}"] == "ready"
+    for number in (4, 5):
+        archive.commit({"build": "", "evil": "", "more": ""}, author="mallory")
+        assert archive.state(f"more@{number}") == "held"
+    press(browser, "/papers@5", "papers@5", "release")
+    archive.run("more@5")
+    of_task = browser.get("/papers@4/more").text
+    buttons = re.findall(r"<button [^>]*>(Release[^<]*)<", of_task)
+    assert buttons == ["Release the rest of 4", "Release 4 all the same"], "none that is refused"
+    for option in ("force", "skip_outdated"):
+        told = {"name": "papers@4", "verb": "release", option: "yes", "back": "/", "form": form_of(browser.get("/"))}
+        assert f'name="{option}" value="yes"' in of_task
+        assert "Yes, release it" in said(browser.post("/-/act", data=told))
 
 
 def test_a_hold_of_many_offers_no_release_that_is_refused(operator: httpx.Client, archive: AnArchive) -> None:

@@ -263,6 +263,20 @@ def test_the_nearest_release_of_a_held_task_is_its_button_and_the_wider_ones_are
     assert ("papers@2/a", "release", "Release", True) in buttons(page)
     wider = re.findall(r'name="name" value="([^"]*)"><input type="hidden" name="verb" value="release"', menu)
     assert wider == ["papers", "papers@2"]
+    archive.commit({"a": ""})
+    archive.run("a@3")
+    page = operator.get("/papers@2/a")
+    head, _, menu = page.text.partition('class="menu"')[2].partition("</nav>")[2].partition('class="menu"')
+    assert ("papers@2/a", "release", "Release all the same", True) in buttons(page)
+    assert "It may replace newer results with older ones." in said(page)
+    assert head.count('name="force" value="yes"') == 1
+    form = r'name="name" value="([^"]*)"><input type="hidden" name="verb" value="release".*?name="skip_outdated" value="yes">.*?>([^<]+)</button>'
+    assert re.findall(form, menu) == [("papers", "Release the rest of papers"), ("papers@2", "Release the rest of 2")]
+    told = {"form": form_of(page), "name": "papers@2/a", "verb": "release", "force": "yes", "back": "/"}
+    asked = operator.post("/-/act", data=told)
+    assert "A plain release would be refused : papers@2/a: would replace the work of later revisions" in said(asked)
+    confirm(operator, asked)
+    assert archive.state("a@2") == "ready"
 
 
 def test_the_page_of_a_failed_task_leads_to_the_tasks_that_wait_for_it(
