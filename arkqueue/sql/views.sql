@@ -1450,6 +1450,14 @@ where t.state in ('failed', 'rejected') and not t.waived
 -- The unhandled failures among some tasks.
 select t.id {part unhandled_here} and t.id = any(%(tasks)s);
 
+-- name: repaired_among
+-- The failures, of some tasks, that a later revision has repaired.
+select t.id
+from task t
+join run on run.id = t.run_id
+left join completion c on (c.branch_id, c.name, c.item) = (t.branch_id, t.name, t.item)
+where t.id = any(%(tasks)s::bigint[]) and t.state in ('failed', 'rejected') and not t.waived and run.backfill_id is null and not {part not_repaired};
+
 -- name: still_blocking
 -- The failures that a later revision has repaired, and behind which tasks wait all the same: the newest
 -- of each archive on which nobody has written a note. The statement looks for them among `tasks`,

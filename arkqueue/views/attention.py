@@ -110,6 +110,16 @@ def unhandled_among(session: Session, tasks: Iterable[TaskView]) -> set[int]:
     return {row.id for row in session.rows("unhandled_among", tasks=bad)} if bad else set()
 
 
+def repaired_among(session: Session, tasks: Iterable[TaskView]) -> dict[int, bool]:
+    """The failures among some tasks that a later revision has repaired, and nobody has waived, by id:
+    whether a task waits for the failure all the same. Only a person ends such a wait, with a waiver.
+    """
+    bad = [task.id for task in tasks if task.state in (State.FAILED, State.REJECTED) and not task.waived]
+    repaired = [row.id for row in session.rows("repaired_among", tasks=bad)] if bad else []
+    waited_for = {row.id for row in session.rows("waited_for", tasks=repaired)} if repaired else set()
+    return {id: id in waited_for for id in repaired}
+
+
 def unhandled_in(session: Session, runs: Collection[int]) -> dict[tuple[int, str], int]:
     """Like `unhandled_among`, for some runs: the id of the first one by the id of the run and the
     name of the task.

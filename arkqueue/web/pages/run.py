@@ -18,13 +18,21 @@ from arkqueue.names import EVERY_TASK, Name, task_in_run
 from arkqueue.queue.many import COMES_BACK
 from arkqueue.states import MOVES, SETTLED, Event, RunState, State
 from arkqueue.views.archives import removal_of
-from arkqueue.views.attention import NoteView, faulty_at_heads, last_lines, notes_of, unhandled_among, unhandled_in
+from arkqueue.views.attention import (
+    NoteView,
+    faulty_at_heads,
+    last_lines,
+    notes_of,
+    repaired_among,
+    unhandled_among,
+    unhandled_in,
+)
 from arkqueue.views.explain import explain_first
 from arkqueue.views.explanation import Explanation
 from arkqueue.views.graph import graph, unmet_pairs
 from arkqueue.views.items import ListView, deleted_items, page_of_items
 from arkqueue.views.lists import Listed, Numbers, listed, lists_of, numbers_of
-from arkqueue.views.remedies import MOST_LATE, Remedy, failures, need_settings, remedies
+from arkqueue.views.remedies import MOST_LATE, WAIVE, Remedy, failures, need_settings, remedies
 from arkqueue.views.runs import Counts, RunDetail
 from arkqueue.views.runs import run as show_run
 from arkqueue.views.tasks import TaskView, tasks_by_id
@@ -104,15 +112,17 @@ def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict
     picture, boxes = _picture(visitor, view, numbers, shown)
     tasks = [task for task in view.tasks if task.kind is not TaskKind.COMMIT]
     on_page = [*tasks, *items["items"]]
-    helps = remedies(caller.session, [*shown.rows, *items["items"]], MOST_LATE)
+    repaired = repaired_among(caller.session, on_page)
+    helps = remedies(caller.session, [*shown.rows, *items["items"]], MOST_LATE) | _waivers(repaired)
     barred, unhandled = refusals_for(visitor, [task.id for task in on_page]), unhandled_among(caller.session, on_page)
     lines, notes = _lines_of(caller.session, on_page), _notes_on(caller.session, on_page)
+    rows = partial(rows_of, unhandled=unhandled, lines=lines, notes=notes, repaired=repaired)
     last = "undelete" if view.state is RunState.DELETED else "delete"
     firsts: dict[tuple[str, State], int] = {}
     for row in shown.rows if is_long else ():
         if row.item and row.state in (State.WAITING, State.READY):
             firsts.setdefault((row.name, row.state), row.id)
-    needs_retry = _needs_retry(view, lists)
+    needs_retry = _needs_retry(view, lists if is_long else (), repaired)
     needs_release = any(map(waits_for_release, view.tasks)) or (
         is_long and number_of(lists, State.HELD) > sum(numbers.behind.values())
     )
@@ -149,8 +159,8 @@ def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict
         "_most_deleted": MOST_DELETED,
         "_again": begins if "retry-from" not in kept.refused else [],
         "_picture": picture,
-        "_rows": partial(rows_of, unhandled=unhandled, lines=lines, notes=notes, expected=view.expected or None),
-        "_rows_of_list": partial(rows_of, unhandled=unhandled, lines=lines, notes=notes),
+        "_rows": partial(rows, expected=view.expected or None),
+        "_rows_of_list": rows,
         "_boxes": boxes,
         "_unapproved": unapproved,
         "_refused": kept.refused | unapproved,
@@ -248,9 +258,16 @@ def _has_failed(tasks: Iterable[TaskView], lists: Iterable[ListView] = ()) -> bo
     )
 
 
-def _needs_retry(view: RunDetail, lists: Sequence[ListView]) -> bool:
-    """Whether a task has failed, or was rejected, that nobody has waived."""
-    return bool(failures(view.tasks)) or any(of.unwaived for of in lists)
+def _needs_retry(view: RunDetail, lists: Sequence[ListView], repaired: Collection[int]) -> bool:
+    """Whether a task has failed, or was rejected, that nobody has waived, and no later revision has
+    repaired. ``lists``: those whose items ``view`` leaves out, and of which repaired ones count, too.
+    """
+    return any(task.id not in repaired for task in failures(view.tasks)) or any(of.unwaived for of in lists)
+
+
+def _waivers(repaired: Mapping[int, bool]) -> dict[int, Remedy]:
+    """The remedies of the repaired failures for which tasks wait: nothing else ends this wait."""
+    return {id: Remedy(WAIVE) for id, is_waited_for in repaired.items() if is_waited_for}
 
 
 def _needs_settings(shown: Listed, lists: Sequence[ListView], helps: Mapping[int, Remedy]) -> bool:
@@ -318,7 +335,8 @@ def item(visitor: Visitor, request: Request, id: RunId, key: str) -> Shown:  # n
     kept = _withheld(visitor, place, is_over=is_over)
     name = view.full_name + task_in_run(EVERY_TASK, key)
     barred = refusals_for(visitor, [task.id for task in view.tasks])
-    helps = remedies(caller.session, view.tasks)
+    repaired = repaired_among(caller.session, view.tasks)
+    helps = remedies(caller.session, view.tasks) | _waivers(repaired)
     unapproved = ({} if is_over else refused_verbs(view.tasks, barred)) | refused_deletion(visitor, barred)
     begins = may_begin_again(again(view.tasks), view.tasks, view.edges, barred)
     states = {task.state for task in view.tasks}
@@ -336,6 +354,7 @@ def item(visitor: Visitor, request: Request, id: RunId, key: str) -> Shown:  # n
             "sentence": sentence_of_item(view.tasks),
             "_states": states,
             "_has_failed": _has_failed(view.tasks),
+            "_needs_retry": _needs_retry(view, (), repaired),
             "_withheld": kept,
             "_stop": stop,
             "_ends_of_stop": buttons_of(stop.commands, name) if stop else [],
@@ -353,6 +372,7 @@ def item(visitor: Visitor, request: Request, id: RunId, key: str) -> Shown:  # n
                 unhandled=unhandled_among(caller.session, view.tasks),
                 lines=_lines_of(caller.session, view.tasks),
                 notes=_notes_on(caller.session, view.tasks),
+                repaired=repaired,
             ),
         },
     )

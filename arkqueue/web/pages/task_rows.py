@@ -21,6 +21,7 @@ from arkqueue.web.pages.answer import bar, clock, coded, drawn_state, in_markup,
 
 _WITH_COLON: Final = (State.READY, State.DEFERRED, State.FAILED, State.REJECTED)
 """The states whose reasons are sentences of their own."""
+REPAIRED: Final = "repaired by a later revision"
 LONGEST_NOTE: Final = 100
 """The most characters of a note that the row of a failure shows."""
 
@@ -31,13 +32,15 @@ def rows_of(
     unhandled: Collection[int],
     lines: Mapping[int, str],
     notes: Mapping[int, NoteView],
+    repaired: Mapping[int, bool],
     expected: Mapping[str, Expected] | None = None,
 ) -> Iterator[tuple[TaskView, Markup]]:
     """Each task with the beginning of its row, before the cell of its button. ``run``: the name of
     the run, which the reasons leave out. ``unhandled``: the ids of the failures that nobody has
     handled, to which the keys `j` and `k` go. ``lines``: the last lines of the logs of failures, by
-    id (`last_lines`). ``notes``: the notes on failures, by id (`notes_of`). ``expected``: the expected
-    start and end of tasks, by name; None: the table has no column for the end.
+    id (`last_lines`). ``notes``: the notes on failures, by id (`notes_of`). ``repaired``: the failures
+    that a later revision has repaired (`repaired_among`). ``expected``: the expected start and end of
+    tasks, by name; None: the table has no column for the end.
     """
     for task, words in tasks:
         end = ""
@@ -49,6 +52,8 @@ def rows_of(
         reason = reason_of(task, f" {run}/") + (f": {line}" if (line := lines.get(task.id)) else "")
         if note := notes.get(task.id):
             reason += f" · {noted(note)}"
+        if (is_waited_for := repaired.get(task.id)) is not None:
+            reason += f" · {REPAIRED}{', but other tasks wait for it' if is_waited_for else ''}"
         yield task, Markup(_row(task, words, reason, drawn, is_unhandled=task.id in unhandled) + end)
 
 

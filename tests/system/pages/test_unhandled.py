@@ -157,6 +157,40 @@ def test_the_table_of_a_run_shows_the_note_on_a_failure(operator: httpx.Client, 
     assert page.text.count("noted by") == 2, "in the cell and in its title"
 
 
+def test_a_run_says_which_failures_a_later_revision_has_repaired_and_which_of_them_hold_up_tasks(
+    operator: httpx.Client, session: Session
+) -> None:
+    archive = an_archive(session)
+    tasks = {"index": "", "pdf": "", "upload": "depends: [pdf, PREV]", "get": "foreach: [a, b]"}
+    archive.commit(tasks)
+    archive.run("index@2", "pdf@2", "upload@2", "get/a@2", "get/b@2")
+    archive.commit(tasks)
+    archive.fail("index@3", "pdf@3", "get/a@3")
+    archive.run("get/b@3")
+    waivers = 'value="papers@3/pdf"><input type="hidden" name="verb" value="skip">'
+    page = operator.get("/papers@3").text
+    assert '<button class="b do" data-verb="retry">Retry what failed<' in page
+    assert "repaired" not in page
+    assert waivers not in page
+    archive.commit(tasks)
+    archive.run("index@4", "pdf@4", "get/a@4", "get/b@4")
+    assert archive.state("upload@4") == "waiting"
+    page = operator.get("/papers@3").text
+    assert re.findall(r'title="(failed[^"]* · repaired[^"]*)"', page) == [
+        "failed: exit code 1 · repaired by a later revision",
+        "failed: exit code 1 · repaired by a later revision, but other tasks wait for it",
+        "failed: exit code 1 · repaired by a later revision",
+    ]
+    assert waivers in page
+    assert re.search(r'<button class="b *" data-verb="retry">Retry what failed<', page), "it is not filled"
+    page = operator.get("/papers@3/*/a").text
+    assert "repaired by a later revision" in page
+    assert not re.search(r'<button class="b do" data-verb="retry">', page)
+    archive.skip("pdf@3")
+    archive.run("upload@4")
+    assert "but other tasks wait" not in operator.get("/papers@3").text
+
+
 def test_a_list_is_noted_in_the_grid_only_if_nothing_of_it_needs_a_person(
     operator: httpx.Client, session: Session
 ) -> None:
