@@ -360,7 +360,7 @@ def test_clocks_and_ages_go_on_by_themselves(opened: Opened, archive: AnArchive,
         page.goto(address)
         for clock in clocks:
             expect(page.locator(clock).first).to_have_text(re.compile(r"^1:\d\d"))
-        page.clock.run_for(3_600_000)
+        page.clock.fast_forward(3_600_000)
         for clock in clocks:
             expect(page.locator(clock).first).to_have_text(re.compile(r"^1:01:\d\d"))
     expect(page.locator("[aria-label=Attempts] time")).to_have_text("1 h")
@@ -373,11 +373,11 @@ def test_clocks_and_ages_go_on_by_themselves(opened: Opened, archive: AnArchive,
     stay_alive(session)
     page.goto("/maps@3/draw")
     expect(page.locator(".says")).to_contain_text(re.compile(r"its end in 2 h, .*\d\d:\d\d UTC"))
-    page.clock.run_for(3_600_000)
+    page.clock.fast_forward(3_600_000)
     expect(page.locator(".says")).to_contain_text(re.compile(r"its end in 1 h, .*\d\d:\d\d UTC"))
     page.goto("/papers")
     page.locator(".grid a[href='/papers@3/index']").focus()
-    page.clock.run_for(3_600_000)
+    page.clock.fast_forward(3_600_000)
     expect(page.locator(".foot .line")).to_contain_text(re.compile(r"for 1:01:\d\d"))
     maps.commit({"draw": "", "sell": "depends: [draw]"})
     maps.run("draw@3", "draw@4", "sell@4")
@@ -393,7 +393,7 @@ def test_clocks_and_ages_go_on_by_themselves(opened: Opened, archive: AnArchive,
     ):
         page.goto("/maps")
         page.locator(".grid a[href='/maps@5/draw']").focus()
-        page.clock.run_for(hours * 3_600_000)
+        page.clock.fast_forward(hours * 3_600_000)
         expect(line).to_contain_text(words)
         assert round(float(bar.get_attribute("width") or 0)) == width
     for hours, words in (
@@ -403,7 +403,7 @@ def test_clocks_and_ages_go_on_by_themselves(opened: Opened, archive: AnArchive,
     ):
         page.goto("/maps")
         page.locator(".grid a[href='/maps@5/sell']").focus()
-        page.clock.run_for(hours * 3_600_000)
+        page.clock.fast_forward(hours * 3_600_000)
         expect(line).to_contain_text(re.compile(words))
     expect(line).not_to_contain_text("may start")
 
