@@ -91,6 +91,8 @@ class Visit:
         self.page, self._plain, self._run = page, plain, run
         self.faults: list[str] = []
         self._said: list[str] = []
+        self._shown: tuple[int, str] = (DESK, "")
+        """The width and the colors of the window."""
         page.on("console", lambda message: self._hear(message.text))
         page.on("pageerror", lambda error: self._hear(str(error)))
         page.on("dialog", lambda dialog: self._hear(f"a script of a stranger ran: {dialog.message}"))
@@ -135,10 +137,8 @@ class Visit:
         found = page.evaluate(READ)
         self._expects(what, not found["inserted"], f"inserted {found['inserted']}")
         self._expects(what, not found["raw"], f"raw characters {found['raw']}")
-        page.evaluate(AXE.read_text())
         for width, scheme, rules in looks:
-            page.set_viewport_size({"width": width, "height": HEIGHT})
-            page.emulate_media(color_scheme=scheme)
+            self._shows(width, scheme)
             told = page.evaluate(f"Promise.all([{rules}, {STANDS_OUT}, {BACKGROUND}])")
             for v in told[0]["violations"]:
                 node = v["nodes"][0]
@@ -149,6 +149,17 @@ class Visit:
         self._expects(what, not said, f"said {said}")
         self._said.clear()
         return str(found["text"])
+
+    def _shows(self, width: int, scheme: Literal["light", "dark"]) -> None:
+        """Gives the window this width and these colors. Chromium draws a page again also for those
+        that the window has.
+        """
+        had_width, had_scheme = self._shown
+        if width != had_width:
+            self.page.set_viewport_size({"width": width, "height": HEIGHT})
+        if scheme != had_scheme:
+            self.page.emulate_media(color_scheme=scheme)
+        self._shown = width, scheme
 
     def _expects(self, what: str, is_well: bool, fault: str) -> None:
         if not is_well:
@@ -169,6 +180,7 @@ def visit(browser: Browser, server: ApiServer, session: Session) -> Iterator[Vis
     phone = browser.new_context(
         base_url=server.url, viewport={"width": PHONE, "height": HEIGHT}, java_script_enabled=False
     )
+    desk.add_init_script(path=AXE)  # sent once, and not again for each page
     pages = []
     for context in (desk, phone):
         context.set_default_timeout(120_000)
