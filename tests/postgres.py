@@ -212,6 +212,7 @@ class Kept:
         # The database is checked after each test, so not again at its end.
         self.uri = self._life.enter_context(a_database(server, template, is_checked=False))
         self._pool: Database | None = None
+        self._generic: Database | None = None
         self._own: Connection | None = None
 
     @property
@@ -219,6 +220,17 @@ class Kept:
         if self._pool is None:
             self._pool = Database.open(self.uri, application_name=KEPT)
         return self._pool
+
+    @property
+    def generic(self) -> Database:
+        """A pool whose sessions plan each statement once, whatever its values are. It is for tests
+        that run the same statements on a few rows thousands of times. A session of the other pool
+        plans a statement with an array five times and more.
+        """
+        if self._generic is None:
+            once = make_conninfo(self.uri, options="-c plan_cache_mode=force_generic_plan")
+            self._generic = Database.open(once, application_name=KEPT)
+        return self._generic
 
     @property
     def own(self) -> Connection:
@@ -277,9 +289,10 @@ class Kept:
         self._life.close()
 
     def _close_pool(self) -> None:
-        if self._pool is not None:
-            self._pool.close()
-            self._pool = None
+        for pool in (self._pool, self._generic):
+            if pool is not None:
+                pool.close()
+        self._pool = self._generic = None
 
 
 class Databases:

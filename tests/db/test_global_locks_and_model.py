@@ -23,9 +23,12 @@ from arkqueue.queue import claim, control, holds, locks, pauses, retrying
 from arkqueue.states import State
 from tests.builders import HOST, PROCESS, AnArchive, an_archive
 from tests.db.test_limits import change
+from tests.db.test_model_and_queue import database
 from tests.fuzzing import seeded
 from tests.model import Installation, Key, Model, Refused, is_global
 from tests.postgres import Kept
+
+__all__ = ["database"]
 
 NAMES = ("a", "b", "c", "d")
 LOCKS = ("global/x", "global/y", "tex")

@@ -26,6 +26,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from arkqueue.archive_settings import ArchiveSettings
 from arkqueue.config import Configuration
+from arkqueue.db import Database
 from arkqueue.db.session import Session, answers
 from arkqueue.errors import Conflict, Forbidden, Invalid, NotFound
 from arkqueue.model import (
@@ -964,6 +965,14 @@ Some events are too rare for this list. Other tests show them:
 - tests/db/test_purge.py: a purged task that had started.
 - tests/db/test_guards.py: each verb that is refused to a person who may not approve.
 """
+
+
+@pytest.fixture
+def database(kept: Kept) -> Database:
+    """A database whose sessions plan each statement once, because the examples run few statements
+    thousands of times.
+    """
+    return kept.generic
 
 
 @pytest.fixture
