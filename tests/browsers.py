@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from playwright.sync_api import Browser, Error, Page, Response, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Error, Page, Response, sync_playwright
 
 from tests.requirements import missing
 
@@ -52,3 +52,9 @@ def a_browser() -> Iterator[Browser]:
             yield browser
         finally:
             browser.close()
+
+
+def sign_in_at_once(context: BrowserContext, code: str) -> None:
+    """Signs a browser in with the code of a link, and draws none of the pages on the way."""
+    answer = context.request.get("/-/sign-in", params={"code": code}, max_redirects=0)
+    assert answer.status == 303, answer.text()

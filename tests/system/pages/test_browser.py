@@ -21,7 +21,7 @@ from arkqueue.queue import archives, claim, control, deletion, notifications, si
 from arkqueue.queue.tokens import Scope
 from arkqueue.web import ApiServer, create_app, live, run_api
 from arkqueue.web.pages.visitor import COOKIE
-from tests.browsers import CHANGED
+from tests.browsers import CHANGED, sign_in_at_once
 from tests.builders import HOST, PROCESS, AnArchive, a_gateway, a_workflow, an_archive
 from tests.db.test_notifications import choose, failed_runs, set_receivers
 from tests.system.pages.conftest import a_token, stay_alive
@@ -59,11 +59,11 @@ def opened(browser: Browser, server: ApiServer, session: Session) -> Iterator[Op
         context = browser.new_context(base_url=server.url, **options)
         context.set_default_timeout(120_000)
         contexts.append(context)
+        sign_in_at_once(context, sign_ins.code(session, token))
         page = context.new_page()
         if not expects_errors:  # a page that is not there is told there, too
             page.on("console", lambda message: None if CHANGED in message.text else said.append(message.text))
         page.on("pageerror", lambda error: said.append(str(error)))
-        page.goto(f"/-/sign-in?code={sign_ins.code(session, token)}")
         page.goto(address)
         return page
 

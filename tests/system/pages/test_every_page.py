@@ -19,7 +19,7 @@ from arkqueue.db.session import Session
 from arkqueue.queue import sign_ins
 from arkqueue.queue.tokens import Scope
 from arkqueue.web import ApiServer
-from tests.browsers import CHANGED
+from tests.browsers import CHANGED, sign_in_at_once
 from tests.requirements import missing
 from tests.system.pages.conftest import HOSTILE_ITEM, a_token
 from tests.system.pages.every_page import (
@@ -184,8 +184,8 @@ def visit(browser: Browser, server: ApiServer, session: Session) -> Iterator[Vis
     pages = []
     for context in (desk, phone):
         context.set_default_timeout(120_000)
+        sign_in_at_once(context, sign_ins.code(session, token))
         pages.append(context.new_page())
-        pages[-1].goto(f"/-/sign-in?code={sign_ins.code(session, token)}")
     yield Visit(*pages, str(folded(session)))
     desk.close()
     phone.close()
