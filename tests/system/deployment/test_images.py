@@ -14,7 +14,9 @@ from tests.system.deployment.conftest import INCLUDED, ROOT, run
 builds = pytest.mark.timeout(1200)
 
 
-@pytest.mark.parametrize("folder", ["", "images/default", "workflows-examples/deposit/image"])
+@pytest.mark.parametrize(
+    "folder", ["", "images/default", "workflows-examples/deposit/image", "workflows-examples/publish/image"]
+)
 def test_each_stage_installs_what_the_base_of_the_tests_has_already(folder: str) -> None:
     stages = re.split(r"^FROM ", (ROOT / folder / "Dockerfile").read_text("utf-8"), flags=re.MULTILINE)[1:]
     for stage in stages:
