@@ -53,7 +53,9 @@ def base(request: pytest.FixtureRequest, engine: docker.APIClient) -> str:
 def build(request: pytest.FixtureRequest, engine: docker.APIClient, base: str) -> Build:
     """Builds an image of the checkout."""
 
-    def make(short: str, folder: Path, dockerfile: str = "Dockerfile", *, stages: tuple[str, ...] = ()) -> str:
+    def make(
+        short: str, folder: Path, dockerfile: str = "Dockerfile", *, base: str = base, stages: tuple[str, ...] = ()
+    ) -> str:
         def build(name: str) -> None:
             # Each stage gets a name too, so that the run can remove it.
             for stage in (*stages, None):
@@ -75,8 +77,8 @@ def arkqueue_image(build: Build) -> str:
 
 
 @pytest.fixture(scope="session")
-def postgres_image(build: Build) -> str:
-    return build("postgres", HERE, "postgres.Dockerfile")
+def postgres_image(build: Build, arkqueue_image: str) -> str:
+    return build("postgres", HERE, "postgres.Dockerfile", base=arkqueue_image)
 
 
 def _bootstrap(api: docker.APIClient, name: str, config: pytest.Config) -> None:

