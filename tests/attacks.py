@@ -89,15 +89,15 @@ def a_task_of_as_many_files_as_it_may_have(repository: GitRepository) -> None:
     _push(repository, a_tree_without_end(repository, 2, entries=990, beside=beside))
 
 
-def a_task_of_a_copied_folder_without_end(repository: SubversionRepository) -> None:
+def a_task_of_a_copied_folder_without_end(repository: SubversionRepository, copies: int = 1001) -> None:
     """Commits a task `all` with slightly more than a million files, in two small revisions: a
     folder of 1,000 files, and 1,001 copies of that folder.
     """
     text = repository.a_file("x")
     repository.change("mkdir", "a", *(part for n in range(1000) for part in ("put", text, f"a/{n:04}")))
     workflow = ("put", repository.a_file("- {name: all, command: ls}\n"), "_workflows/a.yaml")
-    copies = (part for n in range(1001) for part in ("cp", "HEAD", "a", f"{n:04}"))
-    repository.change("mkdir", "_workflows", *workflow, *copies)
+    words = (part for n in range(copies) for part in ("cp", "HEAD", "a", f"{n:04}"))
+    repository.change("mkdir", "_workflows", *workflow, *words)
 
 
 def _many_files(repository: GitRepository) -> None:

@@ -41,6 +41,10 @@ _address = ""
 """The socket of the loader. The socket may not exist yet."""
 _controller = 0
 """The id of the process that controls the run."""
+before_readers = ""
+"""Statements that each forked reader process runs first. A test can set a lower limit with it, in a
+server of its own (``Installation.before_readers``).
+"""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -245,7 +249,7 @@ def begin_reader(kinds: Collection[str], connection: socket.socket, environment:
         return begin_reader_alone(kinds, connection, environment)
     with open(os.devnull, "wb") as nothing:
         files = [connection.fileno(), nothing.fileno(), 2]
-        program = "import arkqueue.repository.reader.process as reader; reader.main()"
+        program = f"{before_readers}\nimport arkqueue.repository.reader.process as reader; reader.main()"
         return _fork(program, ["", str(client.MEMORY), *kinds], files, environment, None)
 
 

@@ -62,11 +62,12 @@ class Site:
         self._beside.wait(f"beside@{number}")
 
 
-def a_site(database: str, **settings: object) -> Iterator[Site]:
+def a_site(database: str, *, before_readers: str = "", **settings: object) -> Iterator[Site]:
     """A server in a folder that everybody may read. Afterwards the folder is removed."""
     folder = Path(tempfile.mkdtemp(prefix="arkqueue-security-")).resolve()
     folder.chmod(0o755)
     installation = Installation(folder / "installation", database, slots=8, **IDLE, **settings)
+    installation.before_readers = before_readers
     try:
         installation.start()
         yield Site(folder, installation)

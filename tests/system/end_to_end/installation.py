@@ -113,6 +113,10 @@ class Installation:
         """
         self.account: dict[str, Any] = {}
         """Arguments for ``Popen`` that start the roles as another account."""
+        self.before_readers = ""
+        """Statements that the reader processes of forked roles run first, for instance to lower a
+        limit.
+        """
         self._settings = {"poll": "500ms", "sweep": "1h", "slots": 4, **settings}
         self._ports = ExitStack()
         self._listen = f"127.0.0.1:{self._ports.enter_context(a_port())}"
@@ -142,7 +146,8 @@ class Installation:
     def _process(self, words: list[str], log: Path) -> subprocess.Popen[bytes] | Forked:
         marked = environment(END_TO_END=str(self.folder))
         if self.is_forked and not self.account:
-            return fork("arkqueue.cli.main()", ["arkqueue", *words], out=log, err=log, environment=marked)
+            program = f"import tests.loaded; tests.loaded.before_readers = {self.before_readers!r}; arkqueue.cli.main()"
+            return fork(program, ["arkqueue", *words], out=log, err=log, environment=marked)
         with log.open("ab") as out:
             return subprocess.Popen(
                 [self.python, "-m", "arkqueue", *words],
