@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 from pathlib import Path
 
 import pytest
@@ -25,12 +24,13 @@ __all__ = ["apache", "ports"]
 
 def times(folder: Path) -> dict[str, int]:
     """The modification times of all files, in microseconds; a link has none of its own."""
-    found = {}
-    for place, _, names in os.walk(folder):
-        for name in names:
-            path = os.path.join(place, name)
-            if stat.S_ISREG((at := os.lstat(path)).st_mode):
-                found[os.path.relpath(path, folder)] = at.st_mtime_ns // 1000
+    found, pending, root = {}, [str(folder)], f"{folder}/"
+    while pending:
+        for entry in os.scandir(pending.pop()):
+            if entry.is_dir(follow_symlinks=False):
+                pending.append(entry.path)
+            elif entry.is_file(follow_symlinks=False):
+                found[entry.path.removeprefix(root)] = entry.stat(follow_symlinks=False).st_mtime_ns // 1000
     return found
 
 

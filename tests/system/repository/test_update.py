@@ -42,7 +42,8 @@ def picture(folder: Path) -> dict[bytes, object]:
             elif stat.S_ISLNK(mode):
                 found[path] = os.readlink(entry.path)
             else:
-                found[path] = oct(mode), Path(os.fsdecode(entry.path)).read_bytes()
+                with open(entry.path, "rb") as file:
+                    found[path] = oct(mode), file.read()
     return found
 
 
