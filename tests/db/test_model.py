@@ -507,7 +507,7 @@ class Beside(RuleBasedStateMachine):
 
     def lose(self, data: st.DataObject) -> None:
         """Loses an attempt once, or until its task is given up. Prefers an attempt that is being
-        stopped.
+        stopped. Often retries a task that failed with its attempt.
         """
         running = self.keys(State.RUNNING)
         key = data.draw(st.sampled_from([key for key in running if self.model.task(key).stop] or running))
@@ -517,7 +517,9 @@ class Beside(RuleBasedStateMachine):
             while self.model.task(key).state is State.READY and self.claim_one():
                 pass
             if self.model.task(key).state is not State.RUNNING:
-                return
+                break
+        if self.model.task(key).state is State.FAILED and data.draw(st.booleans()):
+            self.retry_one(data, key)
 
     def defer(self, data: st.DataObject) -> None:
         """Claims a task whose attempt defers it, and often lets the next attempts do so too, so
