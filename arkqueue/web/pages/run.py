@@ -33,7 +33,7 @@ from arkqueue.views.graph import graph, unmet_pairs
 from arkqueue.views.items import ListView, deleted_items, page_of_items
 from arkqueue.views.lists import Listed, Numbers, listed, lists_of, numbers_of
 from arkqueue.views.remedies import MOST_LATE, WAIVE, Remedy, failures, need_settings, remedies
-from arkqueue.views.runs import Counts, RunDetail
+from arkqueue.views.runs import RunDetail
 from arkqueue.views.runs import run as show_run
 from arkqueue.views.tasks import TaskView, tasks_by_id
 from arkqueue.views.waits import tell_why_alone
@@ -68,7 +68,8 @@ MOST_FILES = 50
 MOST_DELETED = 50
 """The most deleted items that are listed."""
 _MAY_BE_SKIPPED = frozenset((*MOVES[Event.SKIP].sources, State.FAILED, State.REJECTED))
-_HAS_PRIORITY = frozenset((State.WAITING, State.HELD, State.READY))
+HAS_PRIORITY = frozenset((State.WAITING, State.HELD, State.READY))
+"""The states of tasks whose priority can be set."""
 MOST_ITEMS = 100
 """The most tasks with items that are shown one by one, of the whole run or of one list."""
 
@@ -153,7 +154,8 @@ def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict
         "_barred": kept.refused_in_table(on_page, helps) | barred,
         "_refused_of_list": kept.refused | refused_list(items["items"], barred),
         "_is_on_hold": kept.is_on_hold and (view.counts.held > 0 or view.report == State.HELD),
-        "_may_hold": view.planned is not None or left_to_hold(view.counts) > 0,
+        "_may_hold": view.planned is not None or may_hold(view.tasks, lists if is_long else ()),
+        "_may_prioritize": view.planned is not None or may_prioritize(view.tasks, lists if is_long else ()),
         "_rare": [one for one in rare(visitor, view) if one[0] in OF_A_REMOVED or not removal],
         "deleted": deleted_items(caller.session, id, MOST_DELETED + 1) if visitor.may_administer else [],
         "_most_deleted": MOST_DELETED,
@@ -317,7 +319,7 @@ def _items(visitor: Visitor, request: Request, id: RunId, name: str, lists: Sequ
         "list": chosen,
         "_of_list": f"{name}{task_in_run(chosen.name)}/{EVERY_TASK}",
         "_bulk": of_list(chosen, state, polls=_is_polled(visitor.caller.session, id)),
-        "_has_priority": any(chosen.counts.get(one) and state in (None, one) for one in _HAS_PRIORITY),
+        "_has_priority": any(chosen.counts.get(one) and state in (None, one) for one in HAS_PRIORITY),
         "state": str(state or ""),
         "items": found.tasks,
         "_items": _with_words(found.tasks),
@@ -358,6 +360,7 @@ def item(visitor: Visitor, request: Request, id: RunId, key: str) -> Shown:  # n
             "_withheld": kept,
             "_stop": stop,
             "_ends_of_stop": buttons_of(stop.commands, name) if stop else [],
+            "_may_prioritize": may_prioritize(view.tasks),
             "_is_polled": any(task.polls and task.state is State.DEFERRED for task in view.tasks),
             "_needs_release": any(map(waits_for_release, view.tasks)),
             "_is_on_hold": kept.is_on_hold and State.HELD in states,
@@ -442,10 +445,17 @@ def again(tasks: Sequence[TaskView], lists: Sequence[ListView] = ()) -> list[str
     return list(dict.fromkeys([*ended, *(of.name for of in lists if any(of.counts.get(state) for state in SETTLED))]))
 
 
-def left_to_hold(counts: Counts) -> int:
-    """The number of tasks of a run that have not started and are not held."""
-    ended = counts.completed + counts.failed + counts.rejected + counts.canceled + counts.skipped
-    return counts.tasks - ended - counts.running - counts.held
+def may_hold(tasks: Iterable[TaskView], lists: Sequence[ListView] = ()) -> bool:
+    """Whether a task of a run has not started and is not held. Gates cannot be held."""
+    states = MOVES[Event.HOLD].sources
+    own = (task for task in tasks if task.kind is TaskKind.ORDINARY and not task.gate)
+    return any(task.state in states for task in own) or number_of(lists, *states) > 0
+
+
+def may_prioritize(tasks: Iterable[TaskView], lists: Sequence[ListView] = ()) -> bool:
+    """Whether a task of a run, or of an item, has not started. A deferred task has."""
+    own = (task for task in tasks if task.kind is TaskKind.ORDINARY)
+    return any(task.state in HAS_PRIORITY for task in own) or number_of(lists, *HAS_PRIORITY) > 0
 
 
 def first_failed(view: RunDetail, unhandled: Collection[int]) -> TaskView | None:

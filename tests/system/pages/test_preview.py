@@ -15,6 +15,7 @@ from arkqueue.queue import claim
 from arkqueue.queue.tokens import Scope
 from tests.builders import HOST, PROCESS, AnArchive, an_archive, faulty
 from tests.system.pages.conftest import HOSTILE, Visitors, confirm, first, form_of, press, said
+from tests.system.pages.test_verbs import verbs
 
 TASKS = {"index": "", "pdf": "depends: [index]", "check": "depends: [{task: index, when: settled}]"}
 
@@ -168,6 +169,23 @@ def test_what_has_not_started_is_put_first(operator: httpx.Client, archive: AnAr
         assert "is not a number from 0 to 1,000" in said(refused, 422)
     archive.claim("index@2")
     assert 'value="prioritize"' not in operator.get("/papers@2/index").text, "it has begun"
+
+
+def test_what_has_started_is_neither_put_first_nor_held(operator: httpx.Client, archive: AnArchive) -> None:
+    archive.commit({"tile": "foreach: [a]\npoll: {command: 'true'}", "deposit": "poll: {command: 'true'}"})
+    pages = "/papers@3", "/papers@3/*/a", "/papers@3/tile/a", "/papers@3/deposit"
+    for page in pages:
+        assert {"prioritize", "hold"} <= verbs(operator.get(page)), page
+    archive.claim()
+    archive.end("tile/a@3", 75)
+    archive.end("deposit@3", 75)
+    for page in pages:
+        assert {"prioritize", "hold", "refresh"} & verbs(operator.get(page)) == {"refresh"}, page
+    # A deferred task counts as waiting in the numbers of a run, also beside a held one.
+    archive.commit({"deposit": "poll: {command: 'true'}", "publish": "hold: true"})
+    archive.claim()
+    archive.end("deposit@4", 75)
+    assert {"prioritize", "hold"} & verbs(operator.get("/papers@4")) == {"prioritize"}
 
 
 def test_an_item_is_put_first(operator: httpx.Client, archive: AnArchive) -> None:
