@@ -7,10 +7,13 @@ from typing import Final
 from starlette.requests import Request
 
 from arkqueue.views import backfills
+from arkqueue.views.archives import removal_of
 from arkqueue.views.remedies import runs_that_need_settings
 from arkqueue.web.pages.answer import Shown, asked_id
 from arkqueue.web.pages.approving import refused_on_backfill
+from arkqueue.web.pages.helping import buttons_of
 from arkqueue.web.pages.visitor import Visitor
+from arkqueue.web.pages.withheld import withheld
 
 MOST: Final = 50
 """The runs on a page."""
@@ -21,11 +24,18 @@ def backfill(visitor: Visitor, request: Request, archive: str, number: int) -> S
     which the listed runs begin.
     """
     caller = visitor.caller
-    id = backfills.find_backfill(caller.session, caller.archive(archive), archive, number)
+    of = caller.archive(archive)
+    id = backfills.find_backfill(caller.session, of, archive, number)
     fill = backfills.backfill(caller.session, id)
     after = asked_id(request, "after")
     runs, following = backfills.runs_of_backfill(caller.session, id, after, MOST)
-    refused = refused_on_backfill(visitor, id, is_planned=fill.is_planned)
+    removal = removal_of(caller.session, of)
+    stopped, hold = caller.session.rows_of(("why_stopped", {"archive": of}), ("hold_of_archive", {"archive": of}))
+    why = next((row.stopped for row in stopped if removal is None), None)
+    kept = withheld(archive, why, is_on_hold=bool(hold), is_paused=False, brief=visitor.is_anybody)
+    left = fill.waiting + fill.counts.running + fill.counts.held
+    stop = kept.stop if left or fill.failed or not fill.is_planned else None
+    unapproved = refused_on_backfill(visitor, id, is_planned=fill.is_planned) if removal is None else {}
     return Shown(
         "backfill.html",
         {
@@ -34,7 +44,13 @@ def backfill(visitor: Visitor, request: Request, archive: str, number: int) -> S
             "next": following,
             "_is_later": after is not None,
             "_is_cut": len(fill.failed) == backfills.MOST_RUNS,
-            "_refused": refused,
+            "_left": left,
+            "_actor": visitor if removal is None else visitor.looking,
+            "_stop": stop,
+            "_ends_of_stop": buttons_of(stop.commands, fill.full_name) if stop else [],
+            "_is_on_hold": kept.is_on_hold and fill.counts.held > 0,
+            "_unapproved": unapproved,
+            "_refused": kept.refused | unapproved,
             "_need_settings": runs_that_need_settings(caller.session, [run.id for run in fill.failed]),
         },
     )

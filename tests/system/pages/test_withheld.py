@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from arkqueue.db.session import Session
-from arkqueue.model import ArchiveId, RunId
-from arkqueue.queue import archives, claim, control, deletion, holds, lists, pauses
+from arkqueue.model import ArchiveId, BranchId, RunId
+from arkqueue.queue import archives, backfill, claim, control, deletion, holds, lists, pauses
 from arkqueue.states import State
 from tests.builders import HOST, PROCESS, AnArchive, an_archive
 from tests.system.pages.conftest import first, press, said
@@ -159,3 +159,25 @@ def test_a_refused_retry_of_an_item_offers_to_force_it(operator: httpx.Client, a
     archive.run("get/a@4", "get/b@4")
     page = first(operator, "papers@3/*/a", "retry")
     assert "Do it all the same" in said(page, 409)
+
+
+def test_the_page_of_a_backfill_leads_to_the_end_of_a_stop_or_a_hold(admin: httpx.Client, archive: AnArchive) -> None:
+    id = ArchiveId(archive.id)
+    archive.commit({"thumbs": ""})
+    backfill.begin(archive.session, id, BranchId(archive.branches[""].id), 1, None, names=["thumbs"])
+    archive.fail("thumbs@1.2")
+    holds.hold(archive.session, archive.task("thumbs@2.2"), "ann")
+    assert filled(admin.get("/papers@fill:1")) == ["Release"]
+    holds.hold_archive(archive.session, id, "ann")
+    page = admin.get("/papers@fill:1")
+    assert filled(page) == ["End the hold of papers"]
+    assert disabled(page, "papers is on hold") == {"Release"}
+    assert "papers is on hold: end the hold before you release its tasks." in said(page)
+    stop(archive)
+    page = admin.get("/papers@fill:1")
+    assert filled(page) == ["Read papers now"]
+    assert 'href="/-/settings/papers?open=rewind">Rewind</a>' in page.text
+    assert disabled(page, "papers is stopped") == {"Release", "Retry what failed"}
+    assert "papers is stopped, so none of its tasks starts: file:///srv/svn/papers: has another UUID" in said(page)
+    archives.remove(archive.session, id, "ann")
+    assert verbs(admin.get("/papers@fill:1")) == set()
