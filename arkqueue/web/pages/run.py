@@ -97,7 +97,7 @@ def run(visitor: Visitor, request: Request, id: RunId) -> Shown:
 
 def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict[str, object], list[int]]:
     """A run, and the part of its page that the database has. And the first items in each state that
-    wait or are ready, of lists of which the page shows only numbers.
+    wait, are ready or are deferred, of lists of which the page shows only numbers.
     """
     caller = visitor.caller
     numbers = numbers_of(caller.session, [caller.run(id)])
@@ -121,7 +121,7 @@ def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict
     last = "undelete" if view.state is RunState.DELETED else "delete"
     firsts: dict[tuple[str, State], int] = {}
     for row in shown.rows if is_long else ():
-        if row.item and row.state in (State.WAITING, State.READY):
+        if row.item and row.state in (State.WAITING, State.READY, State.DEFERRED):
             firsts.setdefault((row.name, row.state), row.id)
     needs_retry = _needs_retry(view, lists if is_long else (), repaired)
     needs_release = any(map(waits_for_release, view.tasks)) or (
@@ -151,7 +151,7 @@ def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict
         "lists": lists if is_long else [],
         "_alarming": _alarming(caller.session, id, lists if is_long and not is_over else ()),
         **items,
-        "_barred": kept.refused_in_table(on_page, helps) | barred,
+        "_barred": kept.refused_in_table(on_page, helps, kept.waited_for(caller.session, helps)) | barred,
         "_refused_of_list": kept.refused | refused_list(items["items"], barred),
         "_is_on_hold": kept.is_on_hold and (view.counts.held > 0 or view.report == State.HELD),
         "_may_hold": view.planned is not None or may_hold(view.tasks, lists if is_long else ()),
@@ -187,7 +187,9 @@ def _obstacle(
     If tasks need a retry or a release, but the archive is stopped and refuses both, the result has
     the buttons that end the stop.
     """
-    goes_on = (State.RUNNING, State.DEFERRED)
+    kept: Any = names["_withheld"]
+    stands_still = kept.stop is not None or kept.is_paused  # then a deferred task waits, too
+    goes_on = (State.RUNNING,) if stands_still else (State.RUNNING, State.DEFERRED)
     lists: Any = names["lists"]
     is_over = (
         view.settled_at is not None
@@ -199,6 +201,7 @@ def _obstacle(
     needs_a_person = names["_needs_retry"] or names["_needs_release"]
     ready = [task for task in view.tasks if task.state is State.READY]
     stuck = [task for task in ready if task.why]  # of the first ones, as the others have no reasons here
+    stuck += [task for task in view.tasks if task.state is State.DEFERRED and stands_still]
     is_busy = (
         any(task.state in goes_on for task in view.tasks) or bool(ready and not stuck) or number_of(lists, *goes_on) > 0
     )
@@ -215,7 +218,7 @@ def _obstacle(
     on_others = {edge.target for edge in view.edges if not edge.met and edge.source not in own}
     waiting = [task for task in view.tasks if task.state is State.WAITING and task.kind is TaskKind.ORDINARY]
     waiting += [item for item in items if item.state is State.WAITING]
-    stuck += [item for item in items if item.state is State.READY]
+    stuck += [item for item in items if item.state in (State.READY, State.DEFERRED)]
     waiting.sort(key=lambda one: (one.id not in on_others, not one.item))
     tried = [*stuck, *waiting][:MOST_EXPLAINED]
     by_id = {TaskId(task.id): task for task in tried}
@@ -367,7 +370,7 @@ def item(visitor: Visitor, request: Request, id: RunId, key: str) -> Shown:  # n
             "_needs_settings": need_settings(helps.values()),
             "_helps": helps,
             "_again": begins if "retry-from" not in kept.refused else [],
-            "_barred": kept.refused_in_table(view.tasks, helps) | barred,
+            "_barred": kept.refused_in_table(view.tasks, helps, kept.waited_for(caller.session, helps)) | barred,
             "_unapproved": unapproved,
             "_refused": kept.refused | unapproved,
             "_rows": partial(

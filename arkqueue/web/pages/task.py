@@ -88,6 +88,8 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
         is_paused=row.is_paused,
         brief=visitor.is_anybody,
     )
+    is_waited_for = view.state in (State.FAILED, State.REJECTED) and kept.waited_for(caller.session, [id])
+    refused = kept.refused_if_waited_for if is_waited_for else kept.refused
     if view.awaits:  # its release is possible, and helps only later
         buttons.sort(key=lambda one: one.verb == "release" and one.name == view.full_name)
     if over:  # The queue refuses every verb that would run it. A waiver lets later revisions go on.
@@ -116,7 +118,7 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
             "_due": _due(caller.session, row, view),
             "_needs_settings": needs_settings,
             "_unapproved": unapproved,
-            "_refused": kept.refused | (dict.fromkeys(NEEDS_APPROVAL, unapproved) if unapproved else {}),
+            "_refused": refused | (dict.fromkeys(NEEDS_APPROVAL, unapproved) if unapproved else {}),
             "_withheld": kept,
             "_is_told": over in explanation.text,
             "inputs": inputs_of(caller.session, id)

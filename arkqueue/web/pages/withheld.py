@@ -4,19 +4,21 @@ of the archive and of its runs, items and tasks disable the buttons that the que
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from arkqueue.db.session import Session
 from arkqueue.states import State
 from arkqueue.views.reasons import Reason, archive_stopped
-from arkqueue.views.remedies import RETRY, Remedy
+from arkqueue.views.remedies import RETRY, WAIVE, Remedy
 from arkqueue.views.tasks import TaskView
 from arkqueue.web.pages.approving import OfGrid, Refusal
 from arkqueue.web.pages.grid import Row
 
 _STARTS: Final = frozenset(("trigger", "retry", "retry-from", "restart", "refresh", "release"))
 """The verbs that start tasks. A stopped archive refuses them."""
+_WAIVERS: Final = frozenset((WAIVE, "skip-as-completed"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +47,29 @@ class Withheld:
             return {"release": Refusal("", why)}
         return {}
 
-    def refused_in_table(self, tasks: Iterable[TaskView], helps: Mapping[int, Remedy]) -> dict[int, Refusal]:
+    @property
+    def refused_if_waited_for(self) -> dict[str, Refusal]:
+        """The verbs that the queue refuses on a failure for which a task waits: its waiver would start
+        this task.
+        """
+        waivers = {} if self.stop is None else dict.fromkeys(_WAIVERS, Refusal("", self.stop.text))
+        return self.refused | waivers
+
+    def waited_for(self, session: Session, failures: Collection[int]) -> set[int]:
+        """The failures, among some, for which a task waits, if the archive is stopped."""
+        if self.stop is None or not failures:
+            return set()
+        return {row.id for row in session.rows("waited_for", tasks=[*failures])}
+
+    def refused_in_table(
+        self, tasks: Iterable[TaskView], helps: Mapping[int, Remedy], waited_for: Collection[int]
+    ) -> dict[int, Refusal]:
         """The tasks, among those of a table, whose button is refused. ``helps``: the remedies of its
-        failures.
+        failures; ``waited_for``: those for which a task waits.
         """
         verbs = {task.id: "release" for task in tasks if task.state is State.HELD}
-        verbs |= {id: RETRY for id, one in helps.items() if one.verb == RETRY}
-        refused = self.refused
+        verbs |= {id: one.verb for id, one in helps.items() if one.verb == RETRY or id in waited_for}
+        refused = self.refused_if_waited_for
         return {id: refused[verb] for id, verb in verbs.items() if verb in refused}
 
     def refused_in_grid(self, guarded: OfGrid, rows: Sequence[Row]) -> OfGrid:

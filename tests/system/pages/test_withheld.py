@@ -105,9 +105,32 @@ def test_a_run_that_waits_for_a_failure_leads_to_the_end_of_a_stop_first(
     assert filled(page) == ["Read papers now"]
     head = page.text.partition('<div class="head">')[2]
     assert head.index("Read papers now") < head.index(">Rewind<") < head.index(">Retry 3/pdf<")
-    assert disabled(page, "papers is stopped") == {"Retry 3/pdf", "Trigger"}
+    assert disabled(page, "papers is stopped") == {"Retry 3/pdf", "Waive 3/pdf", "Trigger"}
     page = admin.get("/papers@4/pdf")
-    assert disabled(page, "papers is stopped") == {"Retry 3/pdf"}
+    assert disabled(page, "papers is stopped") == {"Retry 3/pdf", "Waive 3/pdf"}
+    page = admin.get("/papers@3/pdf")
+    assert disabled(page, "papers is stopped") == {"Retry", "Waive", "Count as completed"}
+    assert press(admin, "/papers@3/pdf", "papers@3/pdf", "skip").status_code == 409
+    archive.cancel("pdf@4")
+    assert disabled(admin.get("/papers@3/pdf"), "papers is stopped") == {"Retry"}, "its waiver starts nothing"
+
+
+@pytest.mark.parametrize("is_stopped", [True, False])
+def test_a_deferred_task_of_an_archive_that_starts_nothing_does_not_go_on(
+    admin: httpx.Client, archive: AnArchive, is_stopped: bool
+) -> None:
+    archive.commit({"deposit": "poll: {command: ask, every: 1h}"})
+    archive.end("deposit@3", 75)
+    assert archive.state("deposit@3") == "deferred"
+    assert filled(admin.get("/papers@3")) == []
+    if is_stopped:
+        stop(archive)
+    else:
+        pauses.pause(archive.session, ArchiveId(archive.id), "a move", "ann")
+    page = admin.get("/papers@3")
+    assert (">Read papers now<" if is_stopped else ">Resume papers<") in page.text
+    assert len(filled(page)) == 1
+    assert ("papers is stopped" if is_stopped else "papers is paused") in said(page)
 
 
 def test_the_buttons_of_a_list_are_disabled_in_a_stopped_archive(operator: httpx.Client, archive: AnArchive) -> None:
