@@ -26,9 +26,16 @@ def bad_in_words(failed: int, rejected: int, waived: int, waived_rejected: int) 
     return BadInWords([], [*_numbered(waived_failed, waived_rejected), "waived"])
 
 
+def is_waived(state: str, *, waived: bool) -> bool:
+    """Whether a task has failed and does not need a person any more, because the failure is waived.
+    ``waived``: the mark of the task. A task that has come back since may still have it.
+    """
+    return waived and state in ("failed", "rejected")
+
+
 def state_in_words(state: str, *, waived: bool) -> str:
-    """The state of one task in words. ``waived``: True if a person waived its failure."""
-    return f"{state}, waived" if waived and state in ("failed", "rejected") else state
+    """The state of one task in words. ``waived``: as in `is_waived`."""
+    return f"{state}, waived" if is_waived(state, waived=waived) else state
 
 
 def _numbered(failed: int, rejected: int) -> list[str]:

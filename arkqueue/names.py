@@ -228,6 +228,11 @@ def parse_branch(text: str) -> tuple[str, str | None]:
 
 
 @lru_cache(4096)  # the overview has hundreds of runs of twenty branches
+def archive_in(name: str) -> str:
+    """The archive in the name of anything that belongs to it."""
+    return re.split("[@:/]", name, maxsplit=1)[0]
+
+
 def branch_name(archive: str, branch: str | None) -> str:
     """The name of an archive (``branch`` None: its main branch), or of one of its branches."""
     return _quoted(archive) if branch is None else f"{_quoted(archive)}:{_quoted(branch)}"

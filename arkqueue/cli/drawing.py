@@ -14,7 +14,7 @@ from typing import Any
 
 from arkqueue.cli.lock import lines_of, room
 from arkqueue.cli.output import COLOURS, bold, dim, state
-from arkqueue.failures import state_in_words
+from arkqueue.failures import is_waived, state_in_words
 from arkqueue.text import visible
 
 ARROWS = {"depends": "<--", "settled": "<~~", "failed": "<-!", "cancels": "<!=", "exclusive": "<==", "stopping": "<.."}
@@ -164,7 +164,7 @@ def _look(node: Mapping[str, Any]) -> str:
 
 
 def _is_waived(node: Mapping[str, Any]) -> bool:
-    return _words(node) != str(node["state"])
+    return is_waived(node["state"], waived=node["waived"])
 
 
 def _short_names(graph: Graph) -> dict[int, str]:

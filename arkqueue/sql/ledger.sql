@@ -717,7 +717,7 @@ where id = %(archive)s and stopped = %(stopped)s;
 
 -- name: archive
 -- One archive.
-select id, name, kind, url, repository, uuid, folder, settings, stopped, trouble, removed_at, paused_at from archive where id = %(archive)s;
+select id, name, kind, url, repository, uuid, folder, settings, stopped, trouble, removed_at, paused_at, is_paused, hold_id is not null as is_on_hold from archive where id = %(archive)s;
 
 -- name: archives_watched
 -- All archives that are not removed.

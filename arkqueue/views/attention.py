@@ -68,6 +68,10 @@ class Failure:
         )
 
 
+REPAIRED = "repaired by a later revision"
+"""The words for a failure after which a later revision has completed the task."""
+
+
 @dataclass(frozen=True, slots=True)
 class Unhandled:
     """The unhandled failures of a branch: failed and rejected tasks. Left out are tasks that a person
@@ -116,8 +120,13 @@ def repaired_among(session: Session, tasks: Iterable[TaskView]) -> dict[int, boo
     """
     bad = [task.id for task in tasks if task.state in (State.FAILED, State.REJECTED) and not task.waived]
     repaired = [row.id for row in session.rows("repaired_among", tasks=bad)] if bad else []
-    waited_for = {row.id for row in session.rows("waited_for", tasks=repaired)} if repaired else set()
+    waited_for = waited_for_among(session, repaired)
     return {id: id in waited_for for id in repaired}
+
+
+def waited_for_among(session: Session, failures: Collection[int]) -> set[int]:
+    """The failures, among some, for which a task waits. A waiver of any other failure starts nothing."""
+    return {row.id for row in session.rows("waited_for", tasks=[*failures])} if failures else set()
 
 
 def unhandled_in(session: Session, runs: Collection[int]) -> dict[tuple[int, str], int]:

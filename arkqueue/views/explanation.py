@@ -84,6 +84,8 @@ def stop_first(found: Explanation) -> Explanation:
     """The explanation with the reasons that an archive is stopped first: until the stop ends, the
     queue refuses most other commands.
     """
+    if all(reason.kind is not Why.ARCHIVE_STOPPED for reason in found.reasons):
+        return found
     reasons = sorted(found.reasons, key=lambda reason: reason.kind is not Why.ARCHIVE_STOPPED)
     return replace(explanation_of(found.full_name, found.state, reasons, found.waits_for), expected=found.expected)
 

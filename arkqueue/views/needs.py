@@ -5,7 +5,6 @@ installation. ``arkqueue status`` and the overview page begin with them.
 from __future__ import annotations
 
 import math
-import re
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,11 +16,12 @@ from arkqueue.db.session import Block, Session
 from arkqueue.durations import age_of, in_clock, took
 from arkqueue.lock_names import is_global
 from arkqueue.model import SILENCE, ArchiveId
-from arkqueue.names import run_name
+from arkqueue.names import archive_in, run_name
 from arkqueue.states import State
 from arkqueue.usage import size_in_words
 from arkqueue.views.archives import UNREADABLE, ArchiveView, PausedLockView, archives, in_short
 from arkqueue.views.attention import (
+    REPAIRED,
     Attention,
     Failure,
     FailuresOfBackfill,
@@ -33,6 +33,7 @@ from arkqueue.views.attention import (
     Stranded,
     attention,
     last_lines,
+    waited_for_among,
 )
 from arkqueue.views.explanation import ended
 from arkqueue.views.installation import About, TaskManagerView, measure, task_managers, told_faults
@@ -245,28 +246,23 @@ def _without_start(session: Session, needs: Sequence[Need], stopped: Collection[
     """Some needs, of which those of ``stopped`` archives have no remedy that would start a task. The
     need for the stop itself has the remedy.
     """
-    waivers = [one for one in needs if one.command.startswith(WAIVER) and _archive_of(one) in stopped]
+    waivers = [one for one in needs if one.command.startswith(WAIVER) and archive_in(one.name) in stopped]
     waived = [task for one in waivers for task in one.tasks]
-    waited_for = {row.id for row in session.rows("waited_for", tasks=waived)} if waived else set()
+    waited_for = waited_for_among(session, waived)
 
     def is_refused(need: Need) -> bool:
         starts_nothing = need.command.startswith(WAIVER) and waited_for.isdisjoint(need.tasks)
-        return _archive_of(need) in stopped and may_start([need.command]) and not starts_nothing
+        return archive_in(need.name) in stopped and may_start([need.command]) and not starts_nothing
 
     return [_until_stop_ends(one) if is_refused(one) else one for one in needs]
 
 
 def _until_stop_ends(need: Need) -> Need:
     """A need of a stopped archive whose remedy the queue refuses until the stop ends."""
-    archive = _archive_of(need)
+    archive = archive_in(need.name)
     shows = "archive show" if need.name == archive else "explain"
     text, command = f"{need.text} · {archive} is stopped", f"arkqueue {shows} {shlex.quote(need.name)}"
     return replace(need, verb="", force=False, skip_outdated=False, text=text, command=command)
-
-
-def _archive_of(need: Need) -> str:
-    """The name of the archive of a need."""
-    return re.split("[@:/]", need.name, maxsplit=1)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -446,7 +442,7 @@ def _blocking(task: TaskView, text: str) -> Need:
     """A failure that a later revision has repaired, and behind which tasks still wait. Nothing but a
     person ends such a wait.
     """
-    return _need("failed", task.full_name, f"repaired by a later revision, but {text}", WAIVE, tasks=[task.id])
+    return _need("failed", task.full_name, f"{REPAIRED}, but {text}", WAIVE, tasks=[task.id])
 
 
 def _failed_in(backfill: FailuresOfBackfill) -> Need:

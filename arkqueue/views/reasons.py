@@ -33,9 +33,11 @@ REPEAT = "If that command has ended or was interrupted, repeat it: arkqueue {} g
 """The sentence on tasks that a cancellation or deletion of many tasks has not reached."""
 MOST_ITEMS = 1000
 """The most items of a list that are counted."""
+STARTS = frozenset(("release", "restart", "retry", "refresh", "trigger"))
+"""The verbs that a stopped archive refuses, because they start tasks."""
 WAIVER = "arkqueue skip "
 """The beginning of the command that waives a failure."""
-_STARTS = (WAIVER, "arkqueue release ", "arkqueue restart ", "arkqueue retry ")
+_STARTING = (WAIVER, *(f"arkqueue {verb} " for verb in sorted(STARTS)))
 
 
 class Why(StrEnum):
@@ -174,7 +176,7 @@ def may_start(commands: Iterable[str]) -> bool:
     """Whether one of some commands may start a task. A stopped archive refuses these commands, except
     for a waiver that starts nothing.
     """
-    return any(command.startswith(_STARTS) for command in commands)
+    return any(command.startswith(_STARTING) for command in commands)
 
 
 def stopped(row: Any, but: str = "", *, brief: bool = False) -> list[Reason]:

@@ -91,10 +91,11 @@ class TaskView:
     empty if there are none: a held task then waits for nothing but its release.
 
     ``root``: the task because of which it was skipped; ``unneeded``: True if it runs only for a
-    failure, and ``root`` completed. ``superseded_by``: the task that canceled it. ``by``: the person who canceled, skipped or waived it, or asked it to stop. ``polls``: True
-    if its command has ended with 75, so that its poll runs instead. ``priority``: lower numbers go
-    first inside an archive. ``stop``: the stop request to its running attempt. ``started_at``,
-    ``ended_at``, ``exit_code`` and ``host`` are those of its newest attempt.
+    failure, and ``root`` completed. ``superseded_by``: the task that canceled it. ``by``: the person
+    who canceled, skipped or waived it, or asked it to stop. ``polls``: True if its command has ended
+    with 75, so that its poll runs instead. ``priority``: lower numbers go first inside an archive.
+    ``stop``: the stop request to its running attempt. ``started_at``, ``ended_at``, ``exit_code`` and
+    ``host`` are those of its newest attempt.
     """
 
     id: int

@@ -196,10 +196,7 @@ def _branch_shown(
             [row.run.id for row in grid.rows],
             most if len(grid.rows) == len(shown) else len(grid.rows),
         ),
-        "newest": heads[0] if heads else None,
-        "_newest_words": words_of_newest(row) if row else run_sentence(heads[0]) if heads else "",
-        "_newest_ends": row.ends if row else None,
-        "complete": _newest_completed(heads),
+        **_newest_shown(heads, row),
         "faulty": faulty,
         "failures": failures.newest[: MOST_TOLD - (faulty is not None)],
         "failed": failures.count + (faulty is not None),
@@ -210,6 +207,18 @@ def _branch_shown(
         "rare": _rare(visitor, view, failures.count),
         **_first_workflow(visitor, view),
         **_coming(visitor, name, branch if [run.baseline for run in shown] == [True] and not wanted.address else None),
+    }
+
+
+def _newest_shown(heads: Sequence[ListedRun], row: Row | None) -> dict[str, object]:
+    """The newest run of a branch, and the newest completed one. ``heads``: the newest runs. ``row``:
+    the row of the newest one, if it is open.
+    """
+    return {
+        "newest": heads[0] if heads else None,
+        "_newest_words": words_of_newest(row) if row else run_sentence(heads[0]) if heads else "",
+        "_newest_ends": row.ends if row else None,
+        "complete": _newest_completed(heads),
     }
 
 
@@ -383,7 +392,7 @@ def _coming(visitor: Visitor, name: str, branch: BranchId | None) -> dict[str, o
 
 
 def _withheld(view: views.ArchiveView) -> Withheld:
-    """What keeps the tasks of an archive from a start."""
+    """The stop, hold and pause of an archive."""
     return withheld(view.name, view.stopped, is_on_hold=view.hold is not None, is_paused=view.paused is not None)
 
 

@@ -13,7 +13,7 @@ from arkqueue.web.pages.answer import Shown, asked_id
 from arkqueue.web.pages.approving import refused_on_backfill
 from arkqueue.web.pages.helping import buttons_of
 from arkqueue.web.pages.visitor import Visitor
-from arkqueue.web.pages.withheld import withheld
+from arkqueue.web.pages.withheld import Withheld, withheld_by
 
 MOST: Final = 50
 """The runs on a page."""
@@ -30,9 +30,8 @@ def backfill(visitor: Visitor, request: Request, archive: str, number: int) -> S
     after = asked_id(request, "after")
     runs, following = backfills.runs_of_backfill(caller.session, id, after, MOST)
     removal = removal_of(caller.session, of)
-    stopped, hold = caller.session.rows_of(("why_stopped", {"archive": of}), ("hold_of_archive", {"archive": of}))
-    why = next((row.stopped for row in stopped if removal is None), None)
-    kept = withheld(archive, why, is_on_hold=bool(hold), is_paused=False, brief=visitor.is_anybody)
+    (row,) = caller.session.rows("archive", archive=of)
+    kept = withheld_by(row, brief=visitor.is_anybody) if removal is None else Withheld(archive)
     left = fill.waiting + fill.counts.running + fill.counts.held
     stop = kept.stop if left or fill.failed or not fill.is_planned else None
     unapproved = refused_on_backfill(visitor, id, is_planned=fill.is_planned) if removal is None else {}

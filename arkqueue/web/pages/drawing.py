@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import networkx
 
-from arkqueue.failures import state_in_words
+from arkqueue.failures import is_waived, state_in_words
 from arkqueue.model import COMMIT, REPORT
 from arkqueue.names import excepted_by
 from arkqueue.plan.edges import EVERYTHING
@@ -132,7 +132,15 @@ def drawn(
             y += (HEIGHT if id in nodes else LINE) + BELOW
         x += width + BESIDE
     boxes = [
-        Box(node, *places[id], widths[id], labels[id], words[id], *_leads_to(node, lists.get(id)), is_waived(node))
+        Box(
+            node,
+            *places[id],
+            widths[id],
+            labels[id],
+            words[id],
+            *_leads_to(node, lists.get(id)),
+            is_waived(node.state, waived=node.waived),
+        )
         for id, node in nodes.items()
     ]
     arrows = [
@@ -293,11 +301,6 @@ def _words(node: NodeView, archive: str, of: ListView | None) -> str:
 
 def _state(node: NodeView) -> str:
     return state_in_words(node.state, waived=node.waived)
-
-
-def is_waived(node: NodeView) -> bool:
-    """Whether a node has failed and does not need a person any more, because the failure is waived."""
-    return node.waived and node.state in (State.FAILED, State.REJECTED)
 
 
 def _numbers(of: ListView) -> str:

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from starlette.requests import Request
 
 from arkqueue.model import ArchiveId, Trigger
-from arkqueue.names import page_path
+from arkqueue.names import archive_in, page_path
 from arkqueue.states import OPEN, RunState, State
 from arkqueue.text import shortened
 from arkqueue.views.archives import ArchiveView, archives, in_short
@@ -35,7 +35,7 @@ from arkqueue.views.runs import RunInShort
 from arkqueue.views.waits import Wait, waits_of
 from arkqueue.web.pages.answer import LONGEST_NAME, Shown, in_markup, run_state, run_words, shape_of
 from arkqueue.web.pages.approving import refused_needs
-from arkqueue.web.pages.visitor import Visitor, archive_of
+from arkqueue.web.pages.visitor import Visitor
 
 STRIP: Final = 30
 """The runs in the strip of an archive."""
@@ -119,7 +119,7 @@ def overview(visitor: Visitor, request: Request) -> Shown:
             "others": needs.others,
             "total": needs.count + len(faults),
             "_refused": refused_needs(visitor, lines),
-            "_withheld": [(of := known.get(archive_of(one.name))) is not None and of.is_withheld for one in lines],
+            "_withheld": [(of := known.get(archive_in(one.name))) is not None and of.is_withheld for one in lines],
             "_others": links_of(needs.others),
             "_buttons": BUTTONS,
             "_resume_lock": RESUME_LOCK,

@@ -4,14 +4,13 @@ button for that option. A verb on many tasks may be refused for some: the page n
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from arkqueue.errors import ArkqueueError, Conflict
-from arkqueue.names import EVERY_TASK
+from arkqueue.names import EVERY_TASK, archive_in
 from arkqueue.queue.done import Done
 from arkqueue.views.naming import task_names
 from arkqueue.web.access import Caller
@@ -70,7 +69,7 @@ def _is_of(named: str, name: str) -> bool:
     """Whether a command names a thing: the thing itself, or the archive for which a run of it is
     made.
     """
-    return named in (name, re.split("[@:]", name, maxsplit=1)[0])
+    return named in (name, archive_in(name))
 
 
 def _is_inside(named: str, name: str) -> bool:

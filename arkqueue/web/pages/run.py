@@ -19,12 +19,7 @@ from arkqueue.queue.many import COMES_BACK
 from arkqueue.states import MOVES, SETTLED, Event, RunState, State
 from arkqueue.views.archives import removal_of
 from arkqueue.views.attention import (
-    NoteView,
     faulty_at_heads,
-    last_lines,
-    notes_of,
-    repaired_among,
-    unhandled_among,
     unhandled_in,
 )
 from arkqueue.views.explain import explain_first
@@ -32,7 +27,7 @@ from arkqueue.views.explanation import Explanation
 from arkqueue.views.graph import graph, unmet_pairs
 from arkqueue.views.items import ListView, deleted_items, page_of_items
 from arkqueue.views.lists import Listed, Numbers, listed, lists_of, numbers_of
-from arkqueue.views.remedies import MOST_LATE, WAIVE, Remedy, failures, need_settings, remedies
+from arkqueue.views.remedies import MOST_LATE, Remedy, failures, need_settings
 from arkqueue.views.runs import RunDetail
 from arkqueue.views.runs import run as show_run
 from arkqueue.views.tasks import TaskView, tasks_by_id
@@ -49,12 +44,12 @@ from arkqueue.web.pages.approving import (
 )
 from arkqueue.web.pages.drawing import MOST_DRAWN, Picture, drawn
 from arkqueue.web.pages.folding import folded
-from arkqueue.web.pages.grid import MOST_LINES, words_of
+from arkqueue.web.pages.grid import words_of
 from arkqueue.web.pages.helping import Button, buttons_of, nearest
 from arkqueue.web.pages.run_sentence import number_of, sentence, sentence_of_item, waits_for_release
-from arkqueue.web.pages.task_rows import rows_of
+from arkqueue.web.pages.task_table import TaskTable, table_of
 from arkqueue.web.pages.visitor import Visitor
-from arkqueue.web.pages.withheld import Withheld, withheld
+from arkqueue.web.pages.withheld import Withheld, withheld_by
 
 MOST_AT_A_GLANCE = 15
 """The most tasks of a table in which a failure is seen at a glance. For a longer table, the page
@@ -113,56 +108,51 @@ def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict
     picture, boxes = _picture(visitor, view, numbers, shown)
     tasks = [task for task in view.tasks if task.kind is not TaskKind.COMMIT]
     on_page = [*tasks, *items["items"]]
-    repaired = repaired_among(caller.session, on_page)
-    helps = remedies(caller.session, [*shown.rows, *items["items"]], MOST_LATE) | _waivers(repaired)
-    barred, unhandled = refusals_for(visitor, [task.id for task in on_page]), unhandled_among(caller.session, on_page)
-    lines, notes = _lines_of(caller.session, on_page), _notes_on(caller.session, on_page)
-    rows = partial(rows_of, unhandled=unhandled, lines=lines, notes=notes, repaired=repaired)
-    last = "undelete" if view.state is RunState.DELETED else "delete"
+    kept = withheld_by(place, brief=visitor.is_anybody) if not is_over else Withheld(place.name)
+    table = table_of(visitor, kept, on_page, [*shown.rows, *items["items"]], MOST_LATE)
     firsts: dict[tuple[str, State], int] = {}
     for row in shown.rows if is_long else ():
         if row.item and row.state in (State.WAITING, State.READY, State.DEFERRED):
             firsts.setdefault((row.name, row.state), row.id)
-    needs_retry = _needs_retry(view, lists if is_long else (), repaired)
+    long = lists if is_long else []
+    needs_retry = _needs_retry(view.tasks, long, table.repaired)
     needs_release = any(map(waits_for_release, view.tasks)) or (
         is_long and number_of(lists, State.HELD) > sum(numbers.behind.values())
     )
-    kept = _withheld(visitor, place, is_over=is_over)
-    unapproved = ({} if is_over else refused_on_run(visitor, id)) | refused_deletion(
-        visitor, barred, id if is_long else None, last
-    )
-    begins = may_begin_again(again(view.tasks, lists if is_long else ()), view.tasks, view.edges, barred)
+    last = "undelete" if view.state is RunState.DELETED else "delete"
+    unapproved = {} if is_over else refused_on_run(visitor, id)
+    unapproved |= refused_deletion(visitor, table.guarded, id if is_long else None, last)
     found = {
         "run": view,
         "_removal": removal,
         "_actor": visitor.looking if is_over else visitor,
         "tasks": tasks,
         "_tasks": _with_words(tasks),
-        "sentence": sentence(view, lists if is_long else (), numbers),
+        "sentence": sentence(view, long, numbers),
         "_is_faulty_at_head": bool(view.faults) and id in faulty_at_heads(caller.session, [archive]),
-        "_first_failed": first_failed(view, unhandled),
+        "_first_failed": first_failed(view, table.unhandled),
         "_needs_retry": needs_retry,
-        "_has_failed": _has_failed(view.tasks, lists if is_long else ()),
-        "_needs_settings": _needs_settings(shown, lists if is_long else (), helps),
-        "_helps": helps,
+        "_has_failed": _has_failed(view.tasks, long),
+        "_needs_settings": _needs_settings(shown, long, table.helps),
+        "_helps": table.helps,
         "_needs_release": needs_release,
         "_withheld": kept,
         "_stop": kept.stop if needs_retry or needs_release else None,
-        "lists": lists if is_long else [],
-        "_alarming": _alarming(caller.session, id, lists if is_long and not is_over else ()),
+        "lists": long,
+        "_alarming": _alarming(caller.session, id, long if not is_over else ()),
         **items,
-        "_barred": kept.refused_in_table(on_page, helps, kept.waited_for(caller.session, helps)) | barred,
-        "_refused_of_list": kept.refused | refused_list(items["items"], barred),
+        "_barred": table.refused,
+        "_refused_of_list": kept.refused | refused_list(items["items"], table.guarded),
         "_is_on_hold": kept.is_on_hold and (view.counts.held > 0 or view.report == State.HELD),
-        "_may_hold": view.planned is not None or may_hold(view.tasks, lists if is_long else ()),
-        "_may_prioritize": view.planned is not None or may_prioritize(view.tasks, lists if is_long else ()),
+        "_may_hold": view.planned is not None or may_hold(view.tasks, long),
+        "_may_prioritize": view.planned is not None or may_prioritize(view.tasks, long),
         "_rare": [one for one in rare(visitor, view) if one[0] in OF_A_REMOVED or not removal],
         "deleted": deleted_items(caller.session, id, MOST_DELETED + 1) if visitor.may_administer else [],
         "_most_deleted": MOST_DELETED,
-        "_again": begins if "retry-from" not in kept.refused else [],
+        "_again": _starts(view, long, kept, table),
         "_picture": picture,
-        "_rows": partial(rows, expected=view.expected or None),
-        "_rows_of_list": rows,
+        "_rows": partial(table.rows, expected=view.expected or None),
+        "_rows_of_list": table.rows,
         "_boxes": boxes,
         "_unapproved": unapproved,
         "_refused": kept.refused | unapproved,
@@ -232,30 +222,6 @@ def _obstacle(
     return {"_obstacle": (by_id[said[0]], said[1].reasons), "_remedies": helping(*said)} if said else found
 
 
-def _lines_of(session: Session, tasks: Iterable[TaskView]) -> dict[int, str]:
-    """The last lines of the logs of the first failures of a table."""
-    return last_lines(session, [task for task in tasks if task.state in (State.FAILED, State.REJECTED)][:MOST_LINES])
-
-
-def _notes_on(session: Session, tasks: Iterable[TaskView]) -> dict[int, NoteView]:
-    """The newest note on each failure of a table."""
-    return notes_of(session, [task.id for task in tasks if task.state in (State.FAILED, State.REJECTED)])
-
-
-def _withheld(visitor: Visitor, place: Any, *, is_over: bool) -> Withheld:
-    """What keeps the tasks of a run from a start. ``place``: a row of ``archive_of_run``. ``is_over``:
-    the run is deleted, or its archive removed, so that nothing else counts.
-    """
-    stopped = None if is_over else place.stopped
-    return withheld(
-        place.name,
-        stopped,
-        is_on_hold=place.is_on_hold and not is_over,
-        is_paused=place.is_paused,
-        brief=visitor.is_anybody,
-    )
-
-
 def _has_failed(tasks: Iterable[TaskView], lists: Iterable[ListView] = ()) -> bool:
     """Whether a task has failed that nobody has waived: there is something to retry."""
     return any(task.state is State.FAILED for task in failures(tasks)) or any(
@@ -263,16 +229,18 @@ def _has_failed(tasks: Iterable[TaskView], lists: Iterable[ListView] = ()) -> bo
     )
 
 
-def _needs_retry(view: RunDetail, lists: Sequence[ListView], repaired: Collection[int]) -> bool:
+def _needs_retry(tasks: Iterable[TaskView], lists: Iterable[ListView], repaired: Collection[int]) -> bool:
     """Whether a task has failed, or was rejected, that nobody has waived, and no later revision has
-    repaired. ``lists``: those whose items ``view`` leaves out, and of which repaired ones count, too.
+    repaired. ``lists``: those whose items ``tasks`` leaves out, and of which repaired ones count, too.
     """
-    return any(task.id not in repaired for task in failures(view.tasks)) or any(of.unwaived for of in lists)
+    return any(task.id not in repaired for task in failures(tasks)) or any(of.unwaived for of in lists)
 
 
-def _waivers(repaired: Mapping[int, bool]) -> dict[int, Remedy]:
-    """The remedies of the repaired failures for which tasks wait: nothing else ends this wait."""
-    return {id: Remedy(WAIVE) for id, is_waited_for in repaired.items() if is_waited_for}
+def _starts(view: RunDetail, lists: Sequence[ListView], kept: Withheld, table: TaskTable) -> list[str]:
+    """The names of the tasks from which a run or item can run again. ``lists``: as in `again`."""
+    if "retry-from" in kept.refused:
+        return []
+    return may_begin_again(again(view.tasks, lists), view.tasks, view.edges, table.guarded)
 
 
 def _needs_settings(shown: Listed, lists: Sequence[ListView], helps: Mapping[int, Remedy]) -> bool:
@@ -337,13 +305,11 @@ def item(visitor: Visitor, request: Request, id: RunId, key: str) -> Shown:  # n
     (place,) = caller.session.rows("archive_of_run", id=id)
     removal = removal_of(caller.session, place.id)
     is_over = removal is not None or view.state is RunState.DELETED
-    kept = _withheld(visitor, place, is_over=is_over)
+    kept = withheld_by(place, brief=visitor.is_anybody) if not is_over else Withheld(place.name)
+    table = table_of(visitor, kept, view.tasks)
     name = view.full_name + task_in_run(EVERY_TASK, key)
-    barred = refusals_for(visitor, [task.id for task in view.tasks])
-    repaired = repaired_among(caller.session, view.tasks)
-    helps = remedies(caller.session, view.tasks) | _waivers(repaired)
-    unapproved = ({} if is_over else refused_verbs(view.tasks, barred)) | refused_deletion(visitor, barred)
-    begins = may_begin_again(again(view.tasks), view.tasks, view.edges, barred)
+    unapproved = {} if is_over else refused_verbs(view.tasks, table.guarded)
+    unapproved |= refused_deletion(visitor, table.guarded)
     states = {task.state for task in view.tasks}
     stop = kept.stop if failures(view.tasks) or states - SETTLED else None
     return Shown(
@@ -359,7 +325,7 @@ def item(visitor: Visitor, request: Request, id: RunId, key: str) -> Shown:  # n
             "sentence": sentence_of_item(view.tasks),
             "_states": states,
             "_has_failed": _has_failed(view.tasks),
-            "_needs_retry": _needs_retry(view, (), repaired),
+            "_needs_retry": _needs_retry(view.tasks, (), table.repaired),
             "_withheld": kept,
             "_stop": stop,
             "_ends_of_stop": buttons_of(stop.commands, name) if stop else [],
@@ -367,19 +333,13 @@ def item(visitor: Visitor, request: Request, id: RunId, key: str) -> Shown:  # n
             "_is_polled": any(task.polls and task.state is State.DEFERRED for task in view.tasks),
             "_needs_release": any(map(waits_for_release, view.tasks)),
             "_is_on_hold": kept.is_on_hold and State.HELD in states,
-            "_needs_settings": need_settings(helps.values()),
-            "_helps": helps,
-            "_again": begins if "retry-from" not in kept.refused else [],
-            "_barred": kept.refused_in_table(view.tasks, helps, kept.waited_for(caller.session, helps)) | barred,
+            "_needs_settings": need_settings(table.helps.values()),
+            "_helps": table.helps,
+            "_again": _starts(view, (), kept, table),
+            "_barred": table.refused,
             "_unapproved": unapproved,
             "_refused": kept.refused | unapproved,
-            "_rows": partial(
-                rows_of,
-                unhandled=unhandled_among(caller.session, view.tasks),
-                lines=_lines_of(caller.session, view.tasks),
-                notes=_notes_on(caller.session, view.tasks),
-                repaired=repaired,
-            ),
+            "_rows": table.rows,
         },
     )
 

@@ -5,7 +5,7 @@ attempts and facts.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -30,7 +30,7 @@ from arkqueue.web.pages.definition import frozen_text
 from arkqueue.web.pages.helping import Button, buttons_of, nearest
 from arkqueue.web.pages.log import log_of, wanted_of
 from arkqueue.web.pages.visitor import Visitor
-from arkqueue.web.pages.withheld import withheld
+from arkqueue.web.pages.withheld import Withheld, withheld
 
 MOST_ATTEMPTS: Final = 30
 """The most attempts that are listed."""
@@ -81,15 +81,9 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
     of_run = view.full_name.partition("/")[0]
     over = gone(row)
     unapproved = None if over else refusals_for(visitor, [id]).get(id)
-    kept = withheld(
-        row.archive,
-        None if over else row.stopped,
-        is_on_hold=not over and row.archive_held_at is not None,
-        is_paused=row.is_paused,
-        brief=visitor.is_anybody,
-    )
-    is_waited_for = view.state in (State.FAILED, State.REJECTED) and kept.waited_for(caller.session, [id])
-    refused = kept.refused_if_waited_for if is_waited_for else kept.refused
+    kept = _withheld(visitor, row) if not over else Withheld(row.archive)
+    has_failed = view.state in (State.FAILED, State.REJECTED)
+    refused = kept.refused_of(caller.session, [id])[id] if has_failed else kept.refused
     if view.awaits:  # its release is possible, and helps only later
         buttons.sort(key=lambda one: one.verb == "release" and one.name == view.full_name)
     if over:  # The queue refuses every verb that would run it. A waiver lets later revisions go on.
@@ -98,17 +92,9 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
         buttons, wider = [*_undeletes(row, view, of_run), *waivers], []
     is_late = any(one.verb == "release" and one.name == of_run and one.skip_outdated for one in buttons)
     needs_settings = need_settings(remedies(caller.session, [view]).values())
-    of_state = [
-        verb
-        for verb in (() if over else HELPS.get(view.state, ()))
-        if verb[0] not in own
-        and not (view.waived and verb[0] == "skip")
-        and (view.kind != TaskKind.REPORT or verb[0] in OF_REPORT)
-        and not (view.polls and verb == ("retry", "Try now"))
-        and not (view.stop and verb[0] in STOPS)
-        and not (needs_settings and verb[0] == "retry")
-        and not (is_late and verb[0] == "release")  # its run is released, which the buttons do
-    ]
+    # A release that comes too late is one of the run, which has its button.
+    no_help = {verb for verb, is_vain in (("retry", needs_settings), ("release", is_late)) if is_vain}
+    of_state = [] if over else _of_state(view, own | no_help)
     return Shown(
         "task.html",
         {
@@ -142,6 +128,27 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
             "_definition": visible(frozen_text(view.definition)) if view.definition else "",
         },
     )
+
+
+def _withheld(visitor: Visitor, row: Any) -> Withheld:
+    """The stop, hold and pause of the archive of a task. ``row``: from ``rows_of``."""
+    is_on_hold = row.archive_held_at is not None
+    return withheld(row.archive, row.stopped, is_on_hold=is_on_hold, is_paused=row.is_paused, brief=visitor.is_anybody)
+
+
+def _of_state(view: TaskDetail, without: Collection[str]) -> list[tuple[str, str]]:
+    """The verbs of a task's state that are possible, with the words of their buttons, except for
+    those ``without`` which the page does.
+    """
+    return [
+        verb
+        for verb in HELPS.get(view.state, ())
+        if verb[0] not in without
+        and not (view.waived and verb[0] == "skip")
+        and (view.kind != TaskKind.REPORT or verb[0] in OF_REPORT)
+        and not (view.polls and verb == ("retry", "Try now"))
+        and not (view.stop and verb[0] in STOPS)
+    ]
 
 
 def _due(session: Session, row: Any, view: TaskDetail) -> datetime | None:

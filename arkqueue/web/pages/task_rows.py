@@ -14,14 +14,13 @@ from arkqueue.durations import took
 from arkqueue.names import page_path
 from arkqueue.states import State
 from arkqueue.text import one_line
-from arkqueue.views.attention import NoteView
+from arkqueue.views.attention import REPAIRED, NoteView
 from arkqueue.views.expected import Expected
 from arkqueue.views.tasks import TaskView
 from arkqueue.web.pages.answer import bar, clock, coded, drawn_state, in_markup, short, until
 
 _WITH_COLON: Final = (State.READY, State.DEFERRED, State.FAILED, State.REJECTED)
 """The states whose reasons are sentences of their own."""
-REPAIRED: Final = "repaired by a later revision"
 LONGEST_NOTE: Final = 100
 """The most characters of a note that the row of a failure shows."""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import re
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
@@ -21,6 +20,7 @@ from starlette.responses import Response
 
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
+from arkqueue.names import archive_in
 from arkqueue.queue import sign_ins, tokens
 from arkqueue.queue.sign_ins import BROWSER, Person
 from arkqueue.queue.tokens import Scope, Token
@@ -141,7 +141,7 @@ def rights(session: Session, configuration: Configuration, person: Person) -> To
 
 def archive_of(address: str) -> str:
     """The archive of an address."""
-    return unquote(re.split(r"[@:/]", address, maxsplit=1)[0])
+    return unquote(archive_in(address))
 
 
 def _key_of(secret: str) -> str:

@@ -1,30 +1,31 @@
-"""What keeps the tasks of an archive from a start: a stop, a hold or a pause of the archive. The pages
-of the archive and of its runs, items and tasks disable the buttons that the queue would refuse for it.
+"""A stop, a hold or a pause of an archive keeps its tasks from a start. The pages of the archive and
+of its runs, items, tasks and backfills disable the buttons that the queue would refuse therefore.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from arkqueue.db.session import Session
 from arkqueue.states import State
-from arkqueue.views.reasons import Reason, archive_stopped
-from arkqueue.views.remedies import RETRY, WAIVE, Remedy
+from arkqueue.views.attention import waited_for_among
+from arkqueue.views.reasons import STARTS, Reason, archive_stopped
+from arkqueue.views.remedies import WAIVE, Remedy
 from arkqueue.views.tasks import TaskView
 from arkqueue.web.pages.approving import OfGrid, Refusal
 from arkqueue.web.pages.grid import Row
 
-_STARTS: Final = frozenset(("trigger", "retry", "retry-from", "restart", "refresh", "release"))
-"""The verbs that start tasks. A stopped archive refuses them."""
+_REFUSED: Final = STARTS | {"retry-from"}
+"""The verbs of the buttons that a stopped archive refuses."""
 _WAIVERS: Final = frozenset((WAIVE, "skip-as-completed"))
 
 
 @dataclass(frozen=True, slots=True)
 class Withheld:
-    """What keeps the tasks of an archive from a start. ``stop``: the reason that the archive is
-    stopped.
+    """The stop, hold and pause of an archive. ``stop``: the reason that it is stopped; None: it is
+    not.
     """
 
     archive: str
@@ -41,7 +42,7 @@ class Withheld:
     def refused(self) -> dict[str, Refusal]:
         """The verbs that the queue refuses on every task of the archive."""
         if self.stop is not None:
-            return dict.fromkeys(_STARTS, Refusal("", self.stop.text))
+            return dict.fromkeys(_REFUSED, Refusal("", self.stop.text))
         if self.is_on_hold:
             why = f"{self.archive} is on hold: end the hold before you release its tasks."
             return {"release": Refusal("", why)}
@@ -55,22 +56,21 @@ class Withheld:
         waivers = {} if self.stop is None else dict.fromkeys(_WAIVERS, Refusal("", self.stop.text))
         return self.refused | waivers
 
-    def waited_for(self, session: Session, failures: Collection[int]) -> set[int]:
-        """The failures, among some, for which a task waits, if the archive is stopped."""
-        if self.stop is None or not failures:
-            return set()
-        return {row.id for row in session.rows("waited_for", tasks=[*failures])}
+    def refused_of(self, session: Session, failures: Collection[int]) -> dict[int, dict[str, Refusal]]:
+        """The verbs that the queue refuses on each of some failures."""
+        waited_for = waited_for_among(session, failures) if self.stop is not None else set()
+        return {id: self.refused_if_waited_for if id in waited_for else self.refused for id in failures}
 
     def refused_in_table(
-        self, tasks: Iterable[TaskView], helps: Mapping[int, Remedy], waited_for: Collection[int]
+        self, session: Session, tasks: Iterable[TaskView], helps: Mapping[int, Remedy]
     ) -> dict[int, Refusal]:
         """The tasks, among those of a table, whose button is refused. ``helps``: the remedies of its
-        failures; ``waited_for``: those for which a task waits.
+        failures.
         """
         verbs = {task.id: "release" for task in tasks if task.state is State.HELD}
-        verbs |= {id: one.verb for id, one in helps.items() if one.verb == RETRY or id in waited_for}
-        refused = self.refused_if_waited_for
-        return {id: refused[verb] for id, verb in verbs.items() if verb in refused}
+        verbs |= {id: one.verb for id, one in helps.items()}
+        refused = self.refused_of(session, helps)
+        return {id: why for id, verb in verbs.items() if (why := refused.get(id, self.refused).get(verb))}
 
     def refused_in_grid(self, guarded: OfGrid, rows: Sequence[Row]) -> OfGrid:
         """The refused buttons of a grid. ``guarded``: those that guards refuse."""
@@ -87,8 +87,13 @@ class Withheld:
 
 
 def withheld(archive: str, stopped: str | None, *, is_on_hold: bool, is_paused: bool, brief: bool = False) -> Withheld:
-    """What keeps the tasks of an archive from a start. ``stopped``: its stop reason. ``brief``: for a
-    visitor who has not signed in, and does not see the stop reason.
+    """The stop, hold and pause of an archive. ``stopped``: its stop reason. ``brief``: for a visitor
+    who has not signed in, and does not see the stop reason.
     """
     stop = None if stopped is None else archive_stopped(archive, stopped, brief=brief)
     return Withheld(archive, stop, is_on_hold, is_paused)
+
+
+def withheld_by(row: Any, *, brief: bool) -> Withheld:
+    """The stop, hold and pause of the archive of a row of ``archive`` or ``archive_of_run``."""
+    return withheld(row.name, row.stopped, is_on_hold=row.is_on_hold, is_paused=row.is_paused, brief=brief)

@@ -1,5 +1,5 @@
-"""The pages of an archive that starts nothing, because it is stopped, on hold or paused: they say so,
-disable the buttons that the queue would refuse, and have the button that ends it.
+"""The pages of an archive that starts nothing, because it is stopped, on hold or paused. Each page says
+so, disables the buttons that the queue would refuse, and has the button that ends it.
 """
 
 from __future__ import annotations
