@@ -36,9 +36,11 @@ def retry_from(archive: AnArchive, name: str, *, number: int = 2, **options: Any
     return redo.retry_from(archive.session, RunId(archive.run_id(number)), name, "bob", **options)
 
 
-def interrupted(archive: AnArchive) -> list[tuple[str, str]]:
-    """The runs that ``status`` lists because a retry --from was interrupted, with the commands."""
-    lines = needs_of(archive.session, None, [], []).lines
+def interrupted(archive: AnArchive, *stopped: str) -> list[tuple[str, str]]:
+    """The runs that ``status`` lists because a retry --from was interrupted, with the commands.
+    ``stopped``: the names of the stopped archives.
+    """
+    lines = needs_of(archive.session, None, [], [], stopped=stopped).lines
     return [(need.name, need.command) for need in lines if "--from" in need.text]
 
 
@@ -574,6 +576,7 @@ def test_a_list_that_breaks_off_among_its_first_items_is_completed_by_the_comman
         ["arkqueue retry papers@2 --from fetch"],
     )
     assert interrupted(archive) == [("papers@2", "arkqueue retry papers@2 --from fetch")]
+    assert interrupted(archive, "papers") == [("papers@2", "arkqueue explain papers@2")]
     broken = examine(archive.session).findings
     assert {finding.check for finding in broken} == {"met"}
     assert all("a retry with --from was interrupted, repeat that command" in finding.remedy for finding in broken)
