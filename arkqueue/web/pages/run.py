@@ -302,6 +302,7 @@ def item(visitor: Visitor, request: Request, id: RunId, key: str) -> Shown:  # n
     """The tasks of one item."""
     caller = visitor.caller
     view = show_run(caller.session, caller.run(id), key)
+    tell_why_alone(caller.session, view.tasks, caller.archives())
     (place,) = caller.session.rows("archive_of_run", id=id)
     removal = removal_of(caller.session, place.id)
     is_over = removal is not None or view.state is RunState.DELETED

@@ -597,6 +597,11 @@ WIDE = """document.documentElement.scrollWidth <= innerWidth ? [] : [...document
 SCROLLING = """[...document.querySelectorAll("main *")].filter((one) => one.scrollWidth > one.clientWidth + 1 && one.checkVisibility()
     && ["auto", "scroll"].includes(getComputedStyle(one).overflowX) && !one.matches(".tall, .log") && !one.querySelector(".graph")).map((one) => one.outerHTML.slice(0, 200))"""
 """What one scrolls sideways, besides the grid, graphs and logs."""
+OUTSIDE = """[...document.querySelectorAll("main details[open] > form")].filter((one) => {
+    const at = one.getBoundingClientRect();
+    return one.checkVisibility() && (at.left < 0 || at.right > innerWidth);
+}).map((one) => one.outerHTML.slice(0, 200))"""
+"""The opened forms that are partly beside the window."""
 
 
 @pytest.mark.full
@@ -615,6 +620,7 @@ def test_long_names_make_no_form_table_or_preview_wider_than_a_phone(opened: Ope
     name, tasks = f"an-{'archive-' * 9}", [f"{'very-' * 17}long-name-{number}" for number in range(3)]
     archive = an_archive(session, name)
     held = {tasks[1]: f"depends: [{tasks[0]}]\nlock: [{tasks[0]}]\nhold: true", tasks[2]: "on: [submission, manual]"}
+    held["check"] = "hold: true"
     archive.commit(
         {tasks[0]: "cancels: [PREV]"} | held, author=f"A Person {'Of A Department ' * 10}", message="word " * 40
     )
@@ -627,7 +633,9 @@ def test_long_names_make_no_form_table_or_preview_wider_than_a_phone(opened: Ope
             page.evaluate("open => document.querySelectorAll('main details:not(.rare, .columns)').forEach((one) => { one.open = open })", is_open)  # fmt: skip
             assert page.evaluate(WIDE) == [], what
             assert page.evaluate(SCROLLING) == [], what
+            assert page.evaluate(OUTSIDE) == [], what
 
+    expect(page.locator(".needs .ask")).to_have_count(1)
     run = f"{name}@2"
     for address in (
         "", name, run, f"{run}/{tasks[0]}", f"{run}/{tasks[1]}", f"{run}/nothing", f"{name}x", f"-/settings/{name}", f"-/search?q={name}", f"-/search?author={archive.sql('select author from revision order by id desc')[0]['author']}",

@@ -11,7 +11,7 @@ import pytest
 
 from arkqueue.db.session import Session
 from arkqueue.model import ArchiveId, BranchId, RunId
-from arkqueue.queue import archives, backfill, claim, control, deletion, holds, lists, pauses
+from arkqueue.queue import archives, backfill, claim, control, deletion, holds, lists, locks, pauses
 from arkqueue.states import State
 from tests.builders import HOST, PROCESS, AnArchive, an_archive
 from tests.system.pages.conftest import first, press, said
@@ -204,3 +204,12 @@ def test_the_page_of_a_backfill_leads_to_the_end_of_a_stop_or_a_hold(admin: http
     assert "papers is stopped, so none of its tasks starts: file:///srv/svn/papers: has another UUID" in said(page)
     archives.remove(archive.session, id, "ann")
     assert verbs(admin.get("/papers@fill:1")) == set()
+
+
+def test_the_page_of_an_item_says_that_a_paused_lock_keeps_its_task_from_a_start(
+    operator: httpx.Client, archive: AnArchive
+) -> None:
+    archive.commit({"get": "foreach: [a]\nlock: tex"})
+    locks.pause(archive.session, ArchiveId(archive.id), "tex", "the licence", "ann")
+    for page in ("/papers@3", "/papers@3/*/a"):
+        assert "waiting for the lock papers/tex, which is paused since" in said(operator.get(page)), page
