@@ -255,11 +255,12 @@ def _shown(session: Session, view: TaskView, attempt: int | None, *, with_logs: 
 
 
 def _end_of_log(session: Session, attempt: AttemptId) -> list[str]:
-    size = logs.read(session, attempt, 1 << 62, 1).size
+    size = logs.read(session, attempt, 0, 1).size
     page = logs.read(session, attempt, max(0, size - TAIL), TAIL)
-    pieces = [chunk.data for chunk in page.chunks if chunk.stream is not Stream.NOTE or len(page.chunks) == 1]
+    is_note = len(page.chunks) == 1 and page.chunks[0].stream is Stream.NOTE  # such as in place of a removed log
+    pieces = [chunk.data for chunk in page.chunks if chunk.stream is not Stream.NOTE or is_note]
     text = _COLOUR.sub("", b"".join(pieces)[-TAIL:].decode("utf-8", "replace")).replace("\r\n", "\n")
-    if size > TAIL:
+    if size > TAIL and not is_note:
         # The first line is without its beginning, so it is left out, unless there is no other.
         first, _, others = text.partition("\n")
         text = others if others.strip() else f"…{first[1 - LONGEST_LINE :]}"

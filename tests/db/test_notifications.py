@@ -19,8 +19,8 @@ from arkqueue.db.session import Session, rows
 from arkqueue.errors import Conflict, NotFound
 from arkqueue.model import MAIL_WINDOW, MOST_MAILS, USUAL_OCCASIONS, ArchiveId, End, Occasion, RunId
 from arkqueue.notifications.mail import mail_of
-from arkqueue.notifications.message import write
-from arkqueue.queue import archives, deletion, holds, many, notifications, purge
+from arkqueue.notifications.message import TAIL, Message, write
+from arkqueue.queue import archives, deletion, holds, many, notifications, purge, removal
 from arkqueue.queue.notifications import Delivery
 from arkqueue.views import installation
 from arkqueue.views import notifications as views
@@ -667,6 +667,36 @@ def test_no_retry_is_named_for_what_only_a_waiver_or_an_explanation_helps(told: 
     assert commands() == ["arkqueue retry papers@2 --failed", *others]
     deletion.delete_item(told.session, RunId(told.run_id(2)), "y", "ann")
     assert commands() == others, "nothing that is left may be retried"
+
+
+def only(archive: AnArchive, occasion: str = "failed") -> Delivery:
+    """The one delivery of an occasion, with all news before it sent."""
+    judge(archive.session)
+    while True:
+        (one,) = choose(archive)
+        if one.occasion == occasion:
+            return one
+        notifications.record_sent(archive.session, one)
+
+
+def written(archive: AnArchive, delivery: Delivery) -> Message:
+    message = write(archive.session, Configuration(home=Path("home")), delivery)
+    assert message is not None
+    return message
+
+
+def test_a_removed_log_is_told_by_the_text_in_its_place(told: AnArchive) -> None:
+    told.commit({"a": "", "b": ""})
+    told.write("a@2", b"a secret\n")
+    told.write("b@2", b"a secret\n" * TAIL)
+    told.fail("a@2", "b@2")
+    delivery = only(told)
+    for key in ("a@2", "b@2"):
+        removal.remove(told.session, told.task(key), "ann", "it was a secret", log=True)
+    for one in written(told, delivery).tasks:
+        (line,) = one.lines
+        assert line.startswith("The log was removed on ")
+        assert line.endswith(" by ann, because it was a secret")
 
 
 def test_a_purge_takes_the_deliveries_of_its_runs_along(told: AnArchive) -> None:
