@@ -22,7 +22,7 @@ import anyio
 from arkqueue.config import Configuration
 from arkqueue.config.receivers import Mail, address_of, is_mail_address, read_key
 from arkqueue.errors import ConfigurationError
-from arkqueue.model import AUTHOR, Occasion
+from arkqueue.model import AUTHOR
 from arkqueue.notifications.message import Message, Shown
 from arkqueue.notifications.sending import NotSent, within_time
 from arkqueue.plan.globs import matches
@@ -109,8 +109,7 @@ def _lines(message: Message) -> Iterator[str]:
         yield ""
         yield from (f"  {line}" for line in message.others)
     yield ""
-    is_good = message.delivery.occasion in (Occasion.FIXED, Occasion.COMPLETED)
-    yield "To see more:" if is_good and not message.others else "What helps:"
+    yield "What helps:" if message.helps else "To see more:"
     yield from (f"  {command}" for command in message.commands)
     yield ""
     yield message.url

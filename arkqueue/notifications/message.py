@@ -21,7 +21,8 @@ from arkqueue.queue.notifications import Delivery
 from arkqueue.states import OPEN, RunState, State
 from arkqueue.text import one_line, visible
 from arkqueue.views import archives
-from arkqueue.views.remedies import RETRY, SETTINGS, WAIVE, remedies
+from arkqueue.views.needs import Need, needs_of_tasks
+from arkqueue.views.remedies import MOST_LATE, RETRY, failures
 from arkqueue.views.runs import RunView, views_of_runs
 from arkqueue.views.tasks import TaskView, tasks_by_id
 
@@ -38,6 +39,10 @@ MOST_RUNS = 20
 LONGEST_MESSAGE = 2000
 """The most characters of a commit's message."""
 
+_OF_RUN = {RETRY: " --failed", "release": ""}
+"""The verbs of tasks that one command for their run does, with its options."""
+_GENTLEST = ("retry", "release", "explain", "skip", "cancel", "delete")
+"""The verbs of the commands that help, in the order in which a notification names them."""
 _COLOUR = re.compile("\x1b\\[[0-9;:]*m")
 _VERBS = {
     Occasion.FAILED: "has failed",
@@ -69,7 +74,8 @@ class Shown:
 @dataclass(frozen=True, slots=True)
 class Message:
     """The parts of a notification. ``title``: one line. ``more``: the number of its tasks that are not
-    named. ``run``: None if it is about the archive.
+    named. ``run``: None if it is about the archive. ``what``: the stop reason of an archive, or that
+    nothing needs a person any more.
     """
 
     delivery: Delivery
@@ -88,6 +94,8 @@ class Message:
     """The author of its commit. If it is about many deliveries: their author, if the receiver is
     `AUTHOR`.
     """
+    helps: bool = True
+    """Whether one of ``commands`` helps. The others only show more."""
 
     def document(self) -> dict[str, Any]:
         """The body of a webhook."""
@@ -142,7 +150,7 @@ def write(session: Session, configuration: Configuration, delivery: Delivery) ->
     verb = "was stopped, and is so no longer" if is_over else "is stopped"
     return Message(
         delivery, archive.name, f"{archive.name} {verb}", None, [], 0, [], _line(delivery.what, LONGEST_MESSAGE),
-        commands, f"{configuration.pages_url}/{page_path(archive.name)}",
+        commands, f"{configuration.pages_url}/{page_path(archive.name)}", helps=not is_over,
     )  # fmt: skip
 
 
@@ -154,32 +162,94 @@ def _of_run(session: Session, configuration: Configuration, delivery: Delivery) 
     there = [row.id for row in session.rows("not_deleted", tasks=delivery.tasks)]
     views = {view.id: view for view in tasks_by_id(session, there) if view.run_id == run.id}
     pairs = [(views[t], a) for t, a in zip(delivery.tasks, delivery.attempts, strict=True) if t in views]
-    with_logs = delivery.occasion is Occasion.FAILED
-    tasks = [_shown(session, view, attempt, with_logs=with_logs) for view, attempt in pairs]
-    faults = [_line(f"{fault.place}: {fault.message}", LONGEST_LINE) for fault in run.faults[:MOST_FAULTS]]
-    named = ", ".join(view.label for view, _ in pairs)
-    more = delivery.count - len(delivery.tasks)
-    if delivery.tasks and not tasks and more <= 0 and delivery.occasion in (Occasion.FAILED, Occasion.HELD):
+    more = max(delivery.count - len(delivery.tasks), 0)
+    if delivery.tasks and not pairs and not more and delivery.occasion in (Occasion.FAILED, Occasion.HELD):
         return None
-    beside = f" and {more} more" if more > 0 else ""
-    was_held = delivery.occasion is Occasion.HELD and bool(pairs) and all(v.state is not State.HELD for v, _ in pairs)
-    has_failed = delivery.occasion is Occasion.FAILED
-    is_early, is_over = has_failed and run.state in OPEN, has_failed and run.state is RunState.COMPLETED
-    verb = (
-        "waited for a release, and does so no longer"
-        if was_held
-        else "has failures"
-        if is_early
-        else "had failed, and has completed since"
-        if is_over
-        else _VERBS[delivery.occasion]
-    )
-    title = f"{run.full_name} {verb}" + (f": {named}{beside}" if named else "")
+    present = _present(session, delivery, [view for view, _ in pairs], more)
+    helps = _commands(present, delivery, run)
+    with_logs = delivery.occasion is Occasion.FAILED
+    needs_nobody = with_logs and bool(delivery.tasks) and not helps
     return Message(
-        delivery, run.archive, _line(title, LONGEST_LINE), run, tasks, max(more, 0), faults, "",
-        _commands(session, delivery, run, [view for view, _ in pairs], more, was_held=was_held), f"{configuration.pages_url}/{page_path(run.full_name)}",
-        author=run.author,
+        delivery, run.archive, _line(_title(present, delivery, run), LONGEST_LINE), run,
+        [_shown(session, view, attempt, present.needs.get(view.id), with_logs=with_logs) for view, attempt in pairs], more,
+        [_line(f"{fault.place}: {fault.message}", LONGEST_LINE) for fault in run.faults[:MOST_FAULTS]],
+        "None of these failures needs anybody any more." if needs_nobody else "",
+        [f"arkqueue show {run.full_name}", *_logs(present, delivery, run), *helps], f"{configuration.pages_url}/{page_path(run.full_name)}",
+        author=run.author, helps=bool(helps),
     )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Present:
+    """The present state of the tasks of a notification. ``tasks``: those that it names; ``still``: those of
+    them that are still failed, or held. ``more``: the number of the other such tasks.
+
+    ``needs``: the needs of the present failures of the run, the first ones, or of the held tasks, by
+    the tasks' ids. ``unhold``: the command that ends the hold of the archive, which refuses a release;
+    empty if there is none.
+    """
+
+    tasks: list[TaskView]
+    still: list[TaskView]
+    more: int
+    needs: dict[int, Need]
+    unhold: str = ""
+
+
+def _present(session: Session, delivery: Delivery, tasks: list[TaskView], more: int) -> _Present:
+    """``more``: the number of the tasks of a notification that it does not name."""
+    if delivery.occasion not in (Occasion.FAILED, Occasion.HELD):
+        return _Present(tasks, tasks, more, {})
+    archive = archives.archive(session, ArchiveId(delivery.archive))
+    has_failed = delivery.occasion is Occasion.FAILED
+    still = failures(tasks) if has_failed else [view for view in tasks if view.state is State.HELD]
+    count, ids = 0, [view.id for view in still]
+    for row in session.rows("failures_to_tell" if has_failed else "holds_to_tell", runs=[delivery.run], most=MOST_LATE):
+        count, ids = row.count, list(dict.fromkeys([*ids, *(row.tasks or ())]))
+    needs = needs_of_tasks(session, archive, tasks_by_id(session, ids))
+    unhold = f"arkqueue unhold {archive.name}" if archive.hold is not None and archive.stopped is None else ""
+    return _Present(tasks, still, min(more, max(count - len(still), 0)), needs, unhold)
+
+
+def _title(present: _Present, delivery: Delivery, run: RunView) -> str:
+    """The title names the tasks of which it is true when the notification is sent."""
+    verb, more, has_completed = _VERBS[delivery.occasion], present.more, run.state is RunState.COMPLETED
+    is_over = bool(present.tasks) and not present.still and not more
+    if delivery.occasion is Occasion.HELD and is_over:
+        verb = "waited for a release, and does so no longer"
+    elif delivery.occasion is Occasion.FAILED and (is_over or has_completed):
+        verb = "had failed, and has completed since" if has_completed else "had failures, and has none of them now"
+    elif delivery.occasion is Occasion.FAILED and run.state in OPEN:
+        verb = "has failures"
+    named = present.tasks if is_over else present.still
+    beside = f"{more} {'more' if named else 'other tasks' if more > 1 else 'other task'}" if more else ""
+    names = " and ".join(filter(None, (", ".join(view.label for view in named), beside)))
+    return f"{run.full_name} {verb}" + (f": {names}" if names else "")
+
+
+def _logs(present: _Present, delivery: Delivery, run: RunView) -> list[str]:
+    """The command that shows the log of the first failure."""
+    if delivery.occasion is not Occasion.FAILED or run.state is RunState.COMPLETED:
+        return []
+    return [f"arkqueue logs {view.full_name}" for view in (present.still or present.tasks)[:1]]
+
+
+def _commands(present: _Present, delivery: Delivery, run: RunView) -> list[str]:
+    """The commands that help, the gentlest first: those of the overview, but one retry or release
+    of the run stands for those of its tasks. Each name is one word of a shell.
+    """
+    if delivery.occasion is Occasion.FAILED and run.faults:
+        return [f"arkqueue archive show {branch_name(run.archive, None)}"]
+    first: dict[tuple[int, bool], str] = {}
+    for need in present.needs.values():
+        command = need.command
+        if need.verb in _OF_RUN and not need.force:
+            command = f"arkqueue {need.verb} {run.full_name}{_OF_RUN[need.verb]}"
+        if command:
+            first.setdefault((_GENTLEST.index(command.split()[1]), need.force), command)
+    commands = [first[key] for key in sorted(first)]
+    releases = any(command.startswith("arkqueue release ") for command in commands)
+    return [*([present.unhold] if present.unhold and releases else []), *commands]
 
 
 def _of_many(session: Session, configuration: Configuration, delivery: Delivery) -> Message | None:
@@ -214,40 +284,13 @@ def _of_many(session: Session, configuration: Configuration, delivery: Delivery)
     )  # fmt: skip
 
 
-def _commands(
-    session: Session, delivery: Delivery, run: RunView, tasks: list[TaskView], more: int, *, was_held: bool
-) -> list[str]:
-    """The commands that help, the gentlest first; each name is one word of a shell. ``more``: the
-    number of tasks beside ``tasks`` that the notification is about.
-    """
-    if delivery.occasion is Occasion.HELD and not was_held:
-        return [f"arkqueue show {run.full_name}", f"arkqueue release {run.full_name}"]
-    if delivery.occasion is not Occasion.FAILED or run.state is RunState.COMPLETED:
-        return [f"arkqueue show {run.full_name}"]
-    if run.faults:
-        return [f"arkqueue show {run.full_name}", f"arkqueue archive show {branch_name(run.archive, None)}"]
-    asked = [f"arkqueue logs {view.full_name}" for view in tasks[:1]]
-    found = remedies(session, tasks)
-    helps = [(view.full_name, found[view.id].verb) for view in tasks if view.id in found]
-    waived = [name for name, verb in helps if verb == WAIVE]
-    explained = [name for name, verb in helps if verb in (SETTINGS, "")]
-    is_retried = (more > 0 or not helps or any(verb == RETRY for _, verb in helps)) and not run.dropped
-    return [
-        f"arkqueue show {run.full_name}",
-        *asked,
-        *([f"arkqueue retry {run.full_name} --failed"] if is_retried else []),
-        *(f"arkqueue explain {name}" for name in explained[:1]),
-        *(f"arkqueue skip {name}" for name in waived[:1]),
-    ]
-
-
-def _shown(session: Session, view: TaskView, attempt: int | None, *, with_logs: bool) -> Shown:
+def _shown(session: Session, view: TaskView, attempt: int | None, need: Need | None, *, with_logs: bool) -> Shown:
     """A task with the end of the log of the notification's attempt, which may not be its newest one."""
     is_newest = attempt is not None and view.attempt == attempt
     return Shown(
         view.full_name,
         str(view.state),
-        _line(view.why or "", LONGEST_LINE),
+        _line((need.text if need else view.why) or "", LONGEST_LINE),
         view.exit_code if is_newest else None,
         _line(view.message, LONGEST_LINE) if is_newest else "",
         _end_of_log(session, AttemptId(attempt)) if with_logs and attempt is not None else [],

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ from arkqueue.durations import age_of, in_clock, took
 from arkqueue.lock_names import is_global
 from arkqueue.model import SILENCE, ArchiveId
 from arkqueue.names import archive_in, run_name
+from arkqueue.plan.ledger import BY_WORKFLOW_AUTHORS
 from arkqueue.states import State
 from arkqueue.usage import size_in_words
 from arkqueue.views.archives import UNREADABLE, ArchiveView, PausedLockView, archives, in_short
@@ -33,11 +35,12 @@ from arkqueue.views.attention import (
     Stranded,
     attention,
     last_lines,
+    repaired_among,
     waited_for_among,
 )
 from arkqueue.views.explanation import ended
 from arkqueue.views.installation import About, TaskManagerView, measure, task_managers, told_faults
-from arkqueue.views.outdated import SKIP_OUTDATED, Late, outdated_holds, perhaps_outdated
+from arkqueue.views.outdated import SKIP_OUTDATED, Late, outdated_holds, perhaps_outdated, rows_by_id
 from arkqueue.views.reasons import WAIVER, may_start, retry_from_command
 from arkqueue.views.remedies import RETRY, SETTINGS, WAIVE, Remedy, failures, questions, remedies_of
 from arkqueue.views.runs import RunView
@@ -330,10 +333,45 @@ def _helps_and_hindered(session: Session, known: Attention) -> tuple[dict[int, R
     bad = failures(failure.task for one in known.failures for failure in one.shown)
     held = {one.task.id for several in known.held for one in several.shown}
     held |= {task for one in known.together for hold in one.shown for task in hold.firsts}
+    return _judged(session, bad, held)
+
+
+def _judged(session: Session, bad: Sequence[TaskView], held: Collection[int]) -> tuple[dict[int, Remedy], _Hindered]:
+    """The remedies of some failures, and the hindered tasks among some held ones."""
     ending: Block = "endings_under_way", {"tasks": sorted(held)}
     perhaps, endings, *answers = session.rows_of(perhaps_outdated(held), ending, *questions(bad))
     late = outdated_holds(session, [row.id for row in perhaps])
     return remedies_of(session, bad, answers), _Hindered(late, {row.id: row.verb for row in endings})
+
+
+def needs_of_tasks(session: Session, archive: ArchiveView, tasks: Sequence[TaskView]) -> dict[int, Need]:
+    """The needs of the failures and the held tasks among some tasks of a run, by the tasks' ids, with
+    the same remedies as in `needs_of`. Each text begins with the cause of the task's state. A
+    failure that a later revision has repaired, and for which no task waits, needs nobody, so its need
+    has no command. ``archive``: that of the run.
+    """
+    bad, held = failures(tasks), [task for task in tasks if task.state is State.HELD]
+    rows = rows_by_id(session, [task.id for task in held])
+    helps, hindered = _judged(session, bad, rows)
+    repaired = repaired_among(session, bad)
+    alike = Counter((task.name, task.state) for task in (*bad, *held))
+
+    def need(task: TaskView) -> Need:
+        items = alike[task.name, task.state]
+        if task.state is State.HELD:
+            one = Held(task, rows[task.id].hold_id == BY_WORKFLOW_AUTHORS, items)
+            return _release(one, task.why, hindered.endings.get(task.id, ""), hindered.late.get(task.id))
+        if task.id not in repaired:
+            return _remedied(Failure(task, items), task.why, helps[task.id])
+        if not repaired[task.id]:
+            return Need("failed", task.full_name, f"{task.why} · {REPAIRED}")
+        waiver = _blocking(task, BEHIND)
+        return replace(waiver, text=f"{task.why} · {waiver.text}")
+
+    needs = [need(task) for task in (*bad, *held)]
+    told = _without_start(session, needs, {archive.name} if archive.stopped else ())
+    ids = (task.id for task in (*bad, *held))
+    return {id: replace(one, text=one.text.removeprefix(" · ")) for id, one in zip(ids, told, strict=True)}
 
 
 def faults_of_installation(session: Session, numbers: Any, lease: float) -> list[Fault]:
@@ -413,13 +451,21 @@ def _faulty(run: RunView) -> Need:
 
 def _failure(one: Failure, line: str, remedy: Remedy) -> Need:
     """A failure with its remedy. ``line``: the last line of its log."""
-    task, name = one.task, one.name
+    task = one.task
     text = (task.why or str(task.state)) + (f": {line}" if line else "")
     if one.items > 1:
         how = "failed" if task.state is State.FAILED else "were rejected"
         text = f"{one.items:,} items {how}, the first {task.item}: {text}"
     elif task.state is State.REJECTED:
         text = f"rejected: {text}"
+    return _remedied(one, text, remedy)
+
+
+def _remedied(one: Failure, text: str, remedy: Remedy) -> Need:
+    """The need of a failure with its remedy. ``text``: the text of the need, up to the reason why a
+    plain retry is refused.
+    """
+    task, name = one.task, one.name
     if not remedy.verb:
         return Need("failed", name, text, command=f"arkqueue explain {shlex.quote(name)}", count=one.items)
     text += _because(remedy.late)
@@ -474,7 +520,14 @@ def _held(one: Held, ending: str, late: Late | None) -> Need:
     has not reached it yet; empty for other holds.
     """
     are = "is" if one.items == 1 else f"{one.items:,} items are"
-    text = f"{are} held {one.task.why}".strip() + _because(late)
+    return _release(one, f"{are} held {one.task.why}".strip(), ending, late)
+
+
+def _release(one: Held, text: str, ending: str, late: Late | None) -> Need:
+    """The need of a held task with its release. ``text``: the text of the need, up to the reason why a
+    plain release is refused.
+    """
+    text += _because(late)
     if ending:
         run = one.task.full_name.partition("/")[0]
         command = f"arkqueue {ending} {shlex.quote(run)}"

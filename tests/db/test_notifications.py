@@ -24,6 +24,7 @@ from arkqueue.queue import archives, deletion, holds, many, notifications, purge
 from arkqueue.queue.notifications import Delivery
 from arkqueue.views import installation
 from arkqueue.views import notifications as views
+from arkqueue.views.needs import status
 from tests.builders import AnArchive, a_workflow, an_archive, an_entry, faulty
 
 CI, CHAT = "https://hooks.example.org/ci", "https://chat.example.org/x"
@@ -683,6 +684,92 @@ def written(archive: AnArchive, delivery: Delivery) -> Message:
     message = write(archive.session, Configuration(home=Path("home")), delivery)
     assert message is not None
     return message
+
+
+def helping(message: Message) -> list[str]:
+    return [command for command in message.commands if command.split()[1] not in ("show", "logs")]
+
+
+def test_a_repaired_failure_is_told_with_its_waiver_only_if_a_task_waits_for_it(told: AnArchive) -> None:
+    """Like the overview: a retry would be refused, because it replaced the work of a later revision."""
+    workflow = {"a": "", "upload": "depends: [a, PREV]"}
+    for _ in range(2):
+        told.commit(workflow)
+    told.run("a@3")
+    told.fail("a@2")
+    delivery = only(told)
+    with pytest.raises(Conflict, match="later revisions"):
+        many.retry_failed(told.session, RunId(told.run_id(2)), "ann")
+    message = written(told, delivery)
+    assert (message.title, helping(message)) == ("papers@2 has failed: a", ["arkqueue skip papers@2/a"])
+    assert message.tasks[0].why == "exit code 1 · repaired by a later revision, but later tasks wait behind it"
+    (needed,) = status(told.session, None, None, 60.0).needs
+    assert needed.command == "arkqueue skip papers@2/a"
+    told.cancel("upload@3")
+    message = written(told, delivery)
+    assert (helping(message), message.what) == ([], "None of these failures needs anybody any more.")
+    assert message.tasks[0].why == "exit code 1 · repaired by a later revision"
+
+
+def test_an_outdated_retry_is_told_with_force(told: AnArchive) -> None:
+    for _ in range(2):
+        told.commit({"a": "depends: [PREV]"})
+    told.fail("a@2")
+    told.skip("a@2")
+    told.claim("a@3")
+    told.retry("a@2", force=True)
+    told.fail("a@2")
+    message = written(told, only(told))
+    assert helping(message) == ["arkqueue retry papers@2/a --force"]
+    assert message.tasks[0].why == "exit code 1 · later revisions have already run"
+
+
+def test_an_outdated_release_is_told_with_force_and_one_of_an_archive_on_hold_after_its_end(told: AnArchive) -> None:
+    told.commit({"a": "hold: true"})
+    delivery = only(told, "held")
+    assert helping(written(told, delivery)) == ["arkqueue release papers@2"]
+    holds.hold_archive(told.session, ArchiveId(told.id), "ann")
+    assert helping(written(told, delivery)) == ["arkqueue unhold papers", "arkqueue release papers@2"]
+    holds.unhold(told.session, ArchiveId(told.id), "ann")
+    told.commit({"a": ""})
+    told.run("a@3")
+    with pytest.raises(Conflict, match="later revisions"):
+        holds.release_run(told.session, RunId(told.run_id(2)), "ann")
+    message = written(told, delivery)
+    assert helping(message) == ["arkqueue release papers@2/a --force"]
+    assert message.tasks[0].why == "by its workflow file · later revisions have already run"
+
+
+def test_no_command_is_told_that_a_stopped_archive_refuses(told: AnArchive) -> None:
+    told.commit({"a": "", "b": "hold: true"})
+    told.fail("a@2")
+    failed = only(told)
+    archives.stop(told.session, ArchiveId(told.id), "it went back")
+    message = written(told, failed)
+    assert helping(message) == ["arkqueue explain papers@2/a"]
+    assert message.tasks[0].why == "exit code 1 · papers is stopped"
+    notifications.record_sent(told.session, failed)
+    assert helping(written(told, only(told, "held"))) == ["arkqueue explain papers@2/b"]
+
+
+def test_failures_that_were_retried_since_are_told_without_a_command(told: AnArchive) -> None:
+    told.commit({"a": "", "b": "", "approve": "hold: true"})
+    told.fail("a@2", "b@2")
+    delivery = only(told)
+    assert written(told, delivery).title == "papers@2 has failures: a, b"
+    told.retry("b@2")
+    told.run("b@2")
+    message = written(told, delivery)
+    assert (message.title, helping(message)) == ("papers@2 has failures: a", ["arkqueue retry papers@2 --failed"])
+    told.retry("a@2")
+    told.run("a@2")
+    with pytest.raises(Conflict, match="has no failed task"):
+        many.retry_failed(told.session, RunId(told.run_id(2)), "ann")
+    message = written(told, delivery)
+    assert message.title == "papers@2 had failures, and has none of them now: a, b"
+    assert (helping(message), message.what) == ([], "None of these failures needs anybody any more.")
+    settings = Mail(server="localhost:25", tls="none", sender="queue@example.org", recipients=("*",))
+    assert "What helps:" not in mail_of(settings, message, ANN, "").get_content()
 
 
 def test_a_removed_log_is_told_by_the_text_in_its_place(told: AnArchive) -> None:
