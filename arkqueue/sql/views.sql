@@ -1459,11 +1459,14 @@ left join completion c on (c.branch_id, c.name, c.item) = (t.branch_id, t.name, 
 where t.id = any(%(tasks)s::bigint[]) and t.state in ('failed', 'rejected') and not t.waived and run.backfill_id is null and not {part not_repaired};
 
 -- name: still_blocking
--- The failures that a later revision has repaired, and behind which tasks wait all the same: the newest
--- of each archive on which nobody has written a note. The statement looks for them among `tasks`,
--- among the failures for which tasks of the same branches wait, and among the roots of skipped tasks
--- that still block others. It reads at most `looked_at` waiting, and as many skipped, tasks.
-select distinct on (t.archive_id) t.id, a.name as archive
+-- The failures that a later revision has repaired, and behind which tasks wait all the same: of each
+-- archive, the oldest ones on which nobody has written a note, and the number of all. The oldest one
+-- comes first, because tasks behind a later one may also wait for an earlier one. The statement looks
+-- for them among `tasks`, among the failures for which tasks of the same branches wait, and among the
+-- roots of skipped tasks that still block others: directly, or through later tasks that were canceled
+-- or skipped, of which at most `walked` are followed. It reads at most `looked_at` waiting, and as many
+-- skipped, tasks.
+select a.name as archive, (array_agg(t.id order by t.number, t.run, t.id))[:%(each)s] as ids, count(*)::int as count
 from task t
 join run on run.id = t.run_id join branch b on b.id = t.branch_id join archive a on a.id = t.archive_id
 left join completion c on (c.branch_id, c.name, c.item) = (t.branch_id, t.name, t.item)
@@ -1474,12 +1477,20 @@ where t.id = any(array(
         cross join lateral (select id from task where branch_id = of.branch_id and settled_at is null and state = 'waiting' limit %(looked_at)s) w
         join edge e on e.target = w.id and not e.met and e.kind <> 'cancels' join task s on s.id = e.source and s.state in ('failed', 'rejected')
         union
-        select s.root_id from (select id, root_id from task where blocks > 0 and root_id is not null limit %(looked_at)s) s
-        where exists (select from edge e join task w on w.id = e.target where e.source = s.id and not e.met and w.settled_at is null)))
+        select root_id from (
+            with recursive blocking(id, root_id) as (
+                select s.id, s.root_id from (select id, root_id from task where blocks > 0 and root_id is not null limit %(looked_at)s) s
+                where exists (select from edge e join task w on w.id = e.target where e.source = s.id and not e.met and w.settled_at is null)
+                union
+                select s.id, s.root_id from blocking b
+                cross join lateral (select source from edge where target = b.id and not met and kind <> 'cancels' offset 0) e
+                join task s on s.id = e.source and s.blocks > 0)
+            select root_id from blocking limit %(looked_at)s + %(walked)s) s
+        where root_id is not null))
   and (%(archives)s::bigint[] is null or t.archive_id = any(%(archives)s))
   and t.state in ('failed', 'rejected') and not t.waived and run.backfill_id is null and run.deleted_at is null and b.deleted_at is null and a.removed_at is null
   and not {part not_repaired} and {part not_noted}
-order by t.archive_id, t.id desc;
+group by a.id order by a.id;
 
 -- name: waited_for
 -- The failures, of some, for which an unsettled task waits: directly, or behind tasks that were canceled

@@ -38,6 +38,8 @@ MOST_HOLDS = 200
 """The most backfills with failures, holds of many tasks, and interrupted retries, that are read."""
 MOST_BLOCKING = 10_000
 """The most skipped tasks that still block others of which the failures are looked for."""
+MOST_WALKED = 2000
+"""The most earlier tasks behind these that are followed, from one to the next."""
 T = TypeVar("T")
 S = TypeVar("S")
 _COLOURS = re.compile(r"\x1b\[[0-9;:]*m")
@@ -294,10 +296,10 @@ class Attention:
     runs with such failures. ``backfills``: those with failures that nobody has waived. ``hanging``:
     hanging tasks, the oldest first. ``held``: tasks that wait only for a person's release, without
     those of ``together``. ``paused_locks``: the paused locks of the installation; of some archives,
-    only the locks that one of their tasks has or waits for. All others have the newest first.
+    only the locks that one of their tasks has or waits for. Other things have the newest first.
     ``interrupted``: retries of a part of a run that have not reached all of their tasks.
     ``stranded``: ready tasks that no running task manager can run. ``blocking``: failures that a later
-    revision has repaired, and behind which tasks still wait: the newest of each archive.
+    revision has repaired, and behind which tasks still wait, the oldest first.
     """
 
     faulty: list[Several[RunView]]
@@ -323,6 +325,7 @@ def attention(
     """
     asked = {"archives": None if archives is None else list(archives)}
     limits = {"silence": SILENCE, "times": TIMES, "longer": LONGER, "looked_at": MOST_RUNNING}
+    blocking_limits = {"looked_at": MOST_BLOCKING, "walked": MOST_WALKED}
     rows = session.rows_of(
         ("faulty_at_heads", asked),
         ("unhandled_of_archives", asked | {"each": each, "runs": MOST_FAILED_RUNS}),
@@ -333,11 +336,12 @@ def attention(
         ("paused_everywhere", asked),
         ("interrupted_retries", asked | {"most": MOST_HOLDS}),
         ("stranded_tasks", asked | {"most": MOST_HOLDS, "silence": SILENCE}),
-        ("still_blocking", asked | {"tasks": [*waited_for], "looked_at": MOST_BLOCKING}),
+        ("still_blocking", asked | {"tasks": [*waited_for], "each": each, **blocking_limits}),
     )
-    faulty, backfills, hanging, together, interrupted, stranded, blocking = (
-        _in_shares(_by_archive(rows[at]), most, each) for at in (0, 2, 3, 5, 7, 8, 9)
+    faulty, backfills, hanging, together, interrupted, stranded = (
+        _in_shares(_by_archive(rows[at]), most, each) for at in (0, 2, 3, 5, 7, 8)
     )
+    blocking = _in_shares([Several(row.archive, row.ids, row.count) for row in rows[9]], most, each)
     failed = _in_shares(
         [Several(row.archive, list(zip(row.ids, row.items, strict=True)), row.count) for row in rows[1]], most, each
     )
@@ -349,7 +353,8 @@ def attention(
     ids = (
         [id for one in failed for id, _ in one.shown]
         + [id for one in held for id, *_ in one.shown]
-        + [row.id for some in (hanging, stranded, blocking) for one in some for row in one.shown]
+        + [row.id for some in (hanging, stranded) for one in some for row in one.shown]
+        + [id for one in blocking for id in one.shown]
     )
     tasks = {task.id: task for task in tasks_by_id(session, ids)}
     runs = {run.id: run for run in views_of_runs(session, [row.id for one in faulty for row in one.shown])}
@@ -369,7 +374,7 @@ def attention(
         [paused_lock(row) for row in rows[6]],
         _each(interrupted, lambda row: Interrupted(run_name(row), row.note)),
         _each(stranded, lambda row: _stranded(row, tasks.get(row.id))),
-        _each(blocking, lambda row: tasks.get(row.id)),
+        _each(blocking, tasks.get),
     )
 
 

@@ -78,6 +78,32 @@ def test_a_failure_that_was_repaired_and_still_holds_tasks_up_needs_a_person(
     assert archive.state("upload@4") == "ready"
 
 
+def test_the_oldest_of_the_repaired_failures_comes_first_and_the_others_are_counted(
+    operator: httpx.Client, archive: AnArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = {"pdf": "", "upload": "depends: [pdf, PREV]"}
+    archive.commit(tasks)
+    archive.run("pdf@2", "upload@2")
+    for number in range(3, 10):
+        archive.commit(tasks)
+        (archive.run if number in (4, 6, 9) else archive.fail)(f"pdf@{number}")
+    states = {key: state for key, state in archive.states().items() if key.startswith("upload")}
+    assert [key for key, state in states.items() if state == "waiting"] == ["upload@4", "upload@6", "upload@9"]
+    assert states["upload@8"] == "skipped", "7/pdf holds up nothing but the skipped 8/upload, and 9/upload through it"
+    why = "repaired by a later revision, but"
+    found = [
+        ("papers@3/pdf", f"{why} upload waits for 3/pdf (failed), through 3/upload", "skip"),
+        *((f"papers@{number}/pdf", f"{why} later tasks wait behind it", "skip") for number in (5, 7, 8)),
+    ]
+    assert needs(operator) == found
+    assert [need.name for need in status(archive.session, None, None, 90).needs] == [name for name, *_ in found]
+    monkeypatch.setattr("arkqueue.views.needs.MOST_EACH", 1)
+    assert needs(operator) == [found[0], ("papers", "and 3 more repaired failures", "")]
+    assert "<title>(4) arkqueue" in operator.get("/").text
+    archive.skip("pdf@3")
+    assert archive.state("upload@4") == "ready", "a waiver of the oldest one frees a task"
+
+
 def test_a_note_on_a_repaired_failure_hides_no_other_one(operator: httpx.Client, archive: AnArchive) -> None:
     tasks = {"pdf": "", "upload": "depends: ['PREV:pdf']"}
     archive.commit(tasks)
@@ -86,10 +112,13 @@ def test_a_note_on_a_repaired_failure_hides_no_other_one(operator: httpx.Client,
         archive.commit(tasks)
         (archive.fail if number == 4 else archive.run)(f"pdf@{number}")
     assert [archive.state(f"upload@{number}") for number in (3, 5)] == ["waiting", "waiting"]
-    found = [("papers@4/pdf", "repaired by a later revision, but later tasks wait behind it", "skip")]
+    found = [
+        ("papers@2/pdf", "repaired by a later revision, but upload waits for 2/pdf (failed)", "skip"),
+        ("papers@4/pdf", "repaired by a later revision, but later tasks wait behind it", "skip"),
+    ]
     assert needs(operator) == found
     control.note(archive.session, "known", "ann", run=RunId(archive.run_id(2)), task=archive.task("pdf@2"))
-    assert needs(operator) == found
+    assert needs(operator) == found[1:]
     control.note(archive.session, "known", "ann", run=RunId(archive.run_id(4)), task=archive.task("pdf@4"))
     assert needs(operator) == []
 
