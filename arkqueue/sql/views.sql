@@ -1108,6 +1108,17 @@ select distinct on (t.name) t.id from task t
 where t.root_id = %(task)s and t.run_id = %(run)s and t.state = 'skipped' and t.kind = 'ordinary' and not t.deleted and not t.waived
 order by t.name, t.position, t.id limit %(most)s;
 
+-- name: come_back_late
+-- The failures, of some, because of which tasks of their runs were skipped whose work a later revision
+-- has done since: a retry of the failure would bring these tasks back. The statement reads the first
+-- `most` skipped tasks of each failure.
+select w.id from unnest(%(tasks)s::bigint[]) w(id)
+where exists (
+    select from (select s.branch_id, s.name, s.item, s.number, s.run, s.run_id from task s join task f on f.id = w.id and f.run_id = s.run_id
+                 where s.root_id = w.id and s.state = 'skipped' and s.kind = 'ordinary' and not s.deleted and not s.waived limit %(most)s) t
+    join completion c on (c.branch_id, c.name, c.item) = (t.branch_id, t.name, t.item) and (c.highest_number, c.highest_run) > (t.number, t.run)
+    where t.item <> '' or (select trigger from run where run.id = t.run_id) <> 'submission');
+
 -- name: held_of_list
 -- The number of items of a list that a hold holds, and that wait for nothing else.
 select count(*)::int as n from task t

@@ -339,9 +339,10 @@ def _helps_and_hindered(session: Session, known: Attention) -> tuple[dict[int, R
 def _judged(session: Session, bad: Sequence[TaskView], held: Collection[int]) -> tuple[dict[int, Remedy], _Hindered]:
     """The remedies of some failures, and the hindered tasks among some held ones."""
     ending: Block = "endings_under_way", {"tasks": sorted(held)}
-    perhaps, endings, *answers = session.rows_of(perhaps_outdated(held), ending, *questions(bad))
+    asked = questions(bad) if bad else ()
+    perhaps, endings, *answers = session.rows_of(perhaps_outdated(held), ending, *asked)
     late = outdated_holds(session, [row.id for row in perhaps])
-    return remedies_of(session, bad, answers), _Hindered(late, {row.id: row.verb for row in endings})
+    return remedies_of(session, bad, answers) if bad else {}, _Hindered(late, {row.id: row.verb for row in endings})
 
 
 def needs_of_tasks(session: Session, archive: ArchiveView, tasks: Sequence[TaskView]) -> dict[int, Need]:

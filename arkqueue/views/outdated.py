@@ -36,6 +36,7 @@ class Late:
 
 
 HAVE_RUN: Final = Late("later revisions have already run")
+COME_BACK_LATE: Final = Late("later revisions have done the work of tasks that would come back with it")
 
 
 def gone(row: Any) -> str:

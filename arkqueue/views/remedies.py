@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol, TypeVar
 from arkqueue.db.session import Block, Session
 from arkqueue.model import TaskKind
 from arkqueue.states import State
-from arkqueue.views.outdated import Late, outdated
+from arkqueue.views.outdated import COME_BACK_LATE, MOST_FIRSTS, Late, outdated
 
 RETRY: Final = "retry"
 WAIVE: Final = "skip"
@@ -77,6 +77,7 @@ def questions(bad: Sequence[Failure]) -> list[Block]:
     return [
         ("gone_among", {"tasks": [task.id for task in bad]}),
         ("not_permitted", {"tasks": failed, "entries": MOST_ENTRIES}),
+        ("come_back_late", {"tasks": failed, "most": MOST_FIRSTS}),
         *((block, {"tasks": failed}) for block in _TO_EXPLAIN),
     ]
 
@@ -87,8 +88,9 @@ def remedies_of(
     """The remedies of some failures, from the answers to their `questions`. ``most``: as in
     `remedies`.
     """
-    gone, kept, *to_explain = ({row.id for row in rows} for rows in answers)
-    late = outdated(session, [task.id for task in bad if task.state == State.FAILED][:most])
+    gone, kept, behind, *to_explain = ({row.id for row in rows} for rows in answers)
+    judged = [task.id for task in bad if task.state == State.FAILED][:most]
+    late = dict.fromkeys(behind.intersection(judged), COME_BACK_LATE) | outdated(session, judged)
     gone |= {id for id, one in late.items() if one.is_gone}
     to_read = set[int]().union(*to_explain) - gone
 

@@ -724,6 +724,22 @@ def test_an_outdated_retry_is_told_with_force(told: AnArchive) -> None:
     assert message.tasks[0].why == "exit code 1 · later revisions have already run"
 
 
+def test_a_retry_that_would_bring_back_an_outdated_task_is_told_with_force(told: AnArchive) -> None:
+    told.commit({"a": "", "upload": "depends: [a]"})
+    told.commit({"upload": ""})
+    told.fail("a@2")
+    delivery = only(told)
+    assert helping(written(told, delivery)) == ["arkqueue retry papers@2 --failed"]
+    told.run("upload@3")
+    with pytest.raises(Conflict, match="papers@3/upload completed"):
+        many.retry_failed(told.session, RunId(told.run_id(2)), "ann")
+    assert helping(written(told, delivery)) == ["arkqueue retry papers@2/a --force"]
+    (needed,) = status(told.session, None, None, 60.0).needs
+    assert needed.command == "arkqueue retry papers@2/a --force"
+    told.retry("a@2", force=True)
+    assert told.states()["upload@2"] == "waiting"
+
+
 def test_an_outdated_release_is_told_with_force_and_one_of_an_archive_on_hold_after_its_end(told: AnArchive) -> None:
     told.commit({"a": "hold: true"})
     delivery = only(told, "held")
