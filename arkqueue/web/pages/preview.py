@@ -81,7 +81,6 @@ _WORDS: Final = {
     State.WAITING: "waiting",
     State.HELD: "held",
     State.COMPLETED: "passed",
-    State.RUNNING: "running",
 }
 _BEFORE: Final = {
     "cancel": ("Cancel", "cancel it"), "restart": ("Restart", "restart it"), "refresh": ("Poll", "poll it"), "skip": ("Waive", "waive it"), "skip-as-completed": ("Count as completed", "count it as completed"),
@@ -218,10 +217,10 @@ def _rehearsed(
     itself, as arguments of ``Caller.acting``. ``kind``: what the verb does to the things on which it
     acts, if that is no new state.
     """
-    with caller.acting(True, **of) as rehearsed:
-        was = _states(caller.session, run)
-        archive = of.get("archive") or _archive(caller, of)
-        before = {row.id: row for row in caller.session.rows("states_around", archive=archive, run=run, limit=MOST_LOOKED_AT)}  # fmt: skip
+    archive = of.get("archive") or _archive(caller, of)
+    with caller.acting(True, archive=archive) as rehearsed:
+        before = _locked(rehearsed.session, archive, run)
+        was = _states(rehearsed.session, run)
         done = do(rehearsed)
         done = done if isinstance(done, Done) else Done()
         after = rehearsed.session.rows("states_of", tasks=list({*before, *done.tasks}))
@@ -233,7 +232,23 @@ def _rehearsed(
         if done.accepted:
             found.insert(0, Consequence(ACCEPTED, len(done.accepted), done.accepted[:MOST_NAMED], State.HELD, "run"))
         becomes = _states(rehearsed.session, run)
-    return done, found, len(before) < MOST_LOOKED_AT, (*was, *becomes) if was != becomes else ()
+    is_begun = RunState.PROCESSING in becomes and any(_is_claimed(before.get(row.id), row) for row in after)
+    return done, found, len(before) < MOST_LOOKED_AT, (*was, *becomes) if was != becomes and not is_begun else ()
+
+
+def _locked(session: Session, archive: int, run: int | None) -> dict[int, Any]:
+    """The states of tasks before a rehearsed verb acts, by their ids. The archive is locked first, so
+    nobody else changes a state until the rehearsal ends, except task managers that claim tasks.
+    """
+    around = ("states_around", {"archive": archive, "run": run, "limit": MOST_LOOKED_AT})
+    lock = ("lock_archives", {"archives": [archive]})
+    _, found = session.retrying_after([lock, around], lambda _, read, __: read)
+    return {row.id: row for row in found}
+
+
+def _is_claimed(old: Any | None, new: Any) -> bool:
+    """Whether a task manager claimed a task during a rehearsal: no verb makes a task run."""
+    return old is not None and old.state != State.RUNNING and new.state == State.RUNNING
 
 
 def _states(session: Session, run: int | None) -> tuple[RunState, ...]:
@@ -451,8 +466,10 @@ def _consequences(session: Session, before: dict[int, Any], after: Sequence[Any]
     groups: dict[tuple[State, str], list[int]] = {}
     for row in after:
         old = before.get(row.id)
-        if old is not None and row.stops and not old.stops:
+        if row.stops and not (old is not None and old.stops):
             groups.setdefault((State.RUNNING, "stopped"), []).append(row.id)
+        elif _is_claimed(old, row):
+            continue
         elif old is not None and row.state == old.state and row.waived and not old.waived:
             groups.setdefault((State(row.state), WAIVED), []).append(row.id)
         elif old is None and row.state in (State.FAILED, State.REJECTED):

@@ -6,14 +6,19 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Callable
+from typing import Any
 
 import httpx
 import pytest
 
 from arkqueue.db.session import Session
 from arkqueue.queue import claim
+from arkqueue.queue.done import Done
 from arkqueue.queue.tokens import Scope
+from arkqueue.web.pages import acting
 from tests.builders import HOST, PROCESS, AnArchive, an_archive, faulty
+from tests.db.test_races import Connect, InThread, wait_until_blocked
 from tests.system.pages.conftest import HOSTILE, Visitors, confirm, first, form_of, press, said
 from tests.system.pages.test_verbs import verbs
 
@@ -39,6 +44,38 @@ def test_a_cancel_shows_what_would_become_of_which_tasks(operator: httpx.Client,
     assert archive.states()["pdf@2"] == "waiting"
     assert confirm(operator, page).headers["location"] == "/papers@2"
     assert archive.states()["pdf@2"] == "canceled"
+
+
+def test_a_preview_shows_what_the_action_changes_and_nothing_that_others_change_meanwhile(
+    operator: httpx.Client, archive: AnArchive, second_connection: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive.commit({"a": "", "b": "depends: [a]"})
+    watcher, canceled = second_connection(), list[InThread]()
+
+    def after_others(act: Callable[..., Done]) -> Callable[..., Done]:
+        def meanwhile(*words: Any) -> Done:
+            archive.claim_some(1)
+            if not canceled:
+                canceled.append(InThread(lambda: archive.cancel("pdf@2")))
+                wait_until_blocked(watcher)
+            return act(*words)
+
+        return meanwhile
+
+    for name in ("do_to_run", "do_to_task"):
+        monkeypatch.setattr(acting, name, after_others(getattr(acting, name)))
+    page = said(first(operator, "papers@3", "cancel"))
+    canceled[0].result()
+    assert (archive.state("index@2"), archive.state("pdf@2")) == ("running", "canceled")
+    change = "What would change 2 tasks would be canceled papers@3/a, papers@3/b 1 task would be passed papers@3/REPORT The run is pending now, and would be canceled ."
+    assert change in page
+    page = said(first(operator, "papers@3/b", "cancel"))
+    assert archive.state("a@3") == "running"
+    assert "What would change 1 task would be canceled papers@3/b Yes, cancel it" in page
+    archive.commit({"c": ""})
+    page = said(first(operator, "papers@4/c", "cancel"))
+    assert archive.state("c@4") == "running"
+    assert "What would change 1 task would be stopped papers@4/c" in page, "it was ready before"
 
 
 def test_a_waiver_shows_what_may_go_on_in_later_revisions(operator: httpx.Client, archive: AnArchive) -> None:
