@@ -17,6 +17,7 @@ from arkqueue.web.api.backfills import NewBackfill, make_backfill
 from arkqueue.web.pages.answer import HEADERS, Shown, local
 from arkqueue.web.pages.forms import Form, valid
 from arkqueue.web.pages.proposing import MOST_TASKS
+from arkqueue.web.pages.refusals import overruled
 
 SHOWN: Final = ("task", "without", "first", "last")
 """The fields of the form of a trigger, which are shown again."""
@@ -55,12 +56,16 @@ def fill(caller: Caller, request: Request, form: Form) -> Shown | Response:
     made = make_backfill(request, Response(), archive, new, dry_run=not is_sure)
     if is_sure:
         return RedirectResponse(local(f"/{made.full_name}"), 303, HEADERS)
+    plain = new.model_copy(update={"force": False})
     fields = form.fields("form", "sure", "name", "verb", "back", "last")
     return Shown(
         "preview-fill.html",
         {
             "name": form["name"],
             "fill": made,
+            "overruled": overruled("backfill", lambda: make_backfill(request, Response(), archive, plain, dry_run=True))
+            if new.force
+            else None,
             "most": MOST_TASKS,
             "back": local(form["back"]),
             "_again": urlencode([(field, value) for field, value in form.fields("force") if field in SHOWN]),

@@ -28,7 +28,7 @@ from arkqueue.web.access import Caller
 from arkqueue.web.api.archives import Rewind, Waiver
 from arkqueue.web.pages.answer import Shown
 from arkqueue.web.pages.forms import Meant
-from arkqueue.web.pages.refusals import REMOVALS, offers_of, refused_tasks
+from arkqueue.web.pages.refusals import REMOVALS, Overruled, offers_of, refused_tasks
 
 MOST_LOOKED_AT: Final = 20_000
 """The most tasks whose states are compared."""
@@ -164,17 +164,6 @@ def preview(
             "_fields": _fields(how),
         },
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Overruled:
-    """The refusal that a verb would meet without its options. ``plain``: the verb as a noun.
-    ``is_whole``: False if the verb would act on other tasks.
-    """
-
-    plain: str
-    why: Conflict | Forbidden
-    is_whole: bool
 
 
 def _overruled(

@@ -8,12 +8,13 @@ from typing import Final
 
 from arkqueue.model import COMMIT, REPORT, Trigger
 from arkqueue.names import parse_branch, parse_name
-from arkqueue.queue.proposed import proposed
+from arkqueue.queue.proposed import ProposedRun, proposed
 from arkqueue.views.prospects import obstacles
 from arkqueue.views.rows import faults_of
 from arkqueue.web.access import Caller
 from arkqueue.web.api.triggering import NewRun, revision_scanned, revision_wanted
 from arkqueue.web.pages.answer import Shown
+from arkqueue.web.pages.refusals import overruled
 from arkqueue.workflow import from_json
 
 MOST_TASKS: Final = 100
@@ -24,9 +25,13 @@ def preview_of_run(caller: Caller, new: NewRun, name: str, back: str) -> Shown:
     """The run that a trigger would make. Raises the refusal that the trigger would meet."""
     archive = caller.archive(new.archive)
     revision, note = revision_scanned(caller.session, archive, new)
-    run = proposed(
-        caller.session, revision, names=new.tasks, without=new.without, force=new.force, approver=caller.approver
-    )
+
+    def propose(force: bool) -> ProposedRun:
+        return proposed(
+            caller.session, revision, names=new.tasks, without=new.without, force=force, approver=caller.approver
+        )
+
+    run = propose(new.force)
     return Shown(
         "preview-run.html",
         {
@@ -38,6 +43,7 @@ def preview_of_run(caller: Caller, new: NewRun, name: str, back: str) -> Shown:
             "chosen": new.tasks or [],
             "without": new.without,
             "force": new.force,
+            "overruled": overruled("trigger", lambda: propose(False)) if new.force else None,
             "back": back,
         },
     )

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from arkqueue.errors import ArkqueueError, Conflict
+from arkqueue.errors import ArkqueueError, Conflict, Forbidden
 from arkqueue.names import EVERY_TASK, archive_in
 from arkqueue.queue.done import Done
 from arkqueue.views.naming import task_names
@@ -137,6 +137,28 @@ def filled_again(action: str, form: Form) -> Callable[[], Shown] | None:
     hidden = form.fields("form", "sure", *written)
     names = {"_form": inputs, "_action": action, "_fields": hidden}
     return lambda: Shown("error.html", names)
+
+
+@dataclass(frozen=True, slots=True)
+class Overruled:
+    """The refusal that a verb would meet without its options. ``plain``: the verb as a noun.
+    ``is_whole``: False if the verb would act on other tasks.
+    """
+
+    plain: str
+    why: Conflict | Forbidden
+    is_whole: bool = True
+
+
+def overruled(plain: str, propose: Callable[[], object]) -> Overruled | None:
+    """The refusal that a forced run overrules; None: there is none. ``propose``: proposes the run
+    without force.
+    """
+    try:
+        propose()
+    except (Conflict, Forbidden) as why:
+        return Overruled(plain, why)
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -376,7 +376,26 @@ def test_a_trigger_of_an_old_revision_is_forced_after_its_refusal(operator: http
     assert "papers@3/index completed" in said(refused, 409)
     shown = offered(operator, refused)
     assert "Run papers@2.2?" in said(shown)
+    why = "A plain trigger would be refused : papers@2: would replace the work of later revisions: papers@3/index completed."
+    assert why in said(shown)
     assert confirm(operator, shown).headers["location"] == "/papers@2.2"
+    assert archive.states()["index@2.2"] == "ready"
+
+
+def test_a_backfill_of_outdated_revisions_is_forced_after_its_refusal(
+    operator: httpx.Client, archive: AnArchive
+) -> None:
+    archive.run("index@2")
+    archive.commit(TASKS)
+    archive.run("index@3")
+    fields = {"name": "papers", "verb": "trigger", "task": "index", "first": "2", "back": "/papers"}
+    refused = operator.post("/-/act", data=fields | {"form": form_of(operator.get("/papers"))})
+    assert "papers@3/index completed" in said(refused, 409)
+    shown = offered(operator, refused)
+    assert "Backfill papers?" in said(shown)
+    why = "A plain backfill would be refused : papers@2: would replace the work of later revisions: papers@3/index completed."
+    assert why in said(shown)
+    assert confirm(operator, shown).headers["location"] == "/papers@fill:1"
     assert archive.states()["index@2.2"] == "ready"
 
 
