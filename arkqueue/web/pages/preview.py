@@ -57,6 +57,8 @@ OF_A_TASK: Final = {
 """The meaning of the verbs of `QUESTIONS` that have other words for a single task."""
 IF_REFUSED: Final = {"release": "Its held tasks may start, except for those that stay held."}
 """The meaning of a verb that is refused for some of the tasks."""
+IF_WAIVED: Final = "Its held tasks that are out of date are waived, and later runs go on without them. The others may start, approval steps too."
+"""The meaning of a release that waives some of the tasks."""
 _PLAIN: Final = {"retry": "retry", "retry-from": "retry", "release": "release", "skip-as-completed": "waiver as completed"}  # fmt: skip
 """The verbs that take options against a refusal, as nouns."""
 WAIVED: Final = "waived"
@@ -141,6 +143,12 @@ def preview(
         question += _removed_for_good(caller.session, run)
     kind = Consequence("deleted", 0, [], thing="item") if verb == "delete" else None
     done, found, is_all, states = _rehearsed(caller, of, run, lambda rehearsed: do(rehearsed, how), kind)
+    words, yes = _BEFORE[verb]
+    title = f"{words} {name}"
+    if done.refused:
+        question = IF_REFUSED.get(verb, question)
+    if done.skipped:
+        title, yes, question = f"{title}, and waive what is out of date", f"waive and {yes}", IF_WAIVED
     return Shown(
         "preview.html",
         {
@@ -148,9 +156,10 @@ def preview(
             "run_states": states if verb not in _OF_A_DELETION else (),
             "from": how.task if verb == "retry-from" else "",
             "verb": verb,
-            "words": _BEFORE[verb][0],
-            "yes": _BEFORE[verb][1],
-            "question": IF_REFUSED.get(verb, question) if done.refused else question,
+            "words": words,
+            "title": title,
+            "yes": yes,
+            "question": question,
             "overruled": _overruled(caller, of, how, verb, do, done) if how.is_forced else None,
             "consequences": found,
             "refused": refused_tasks(caller, done),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -116,11 +117,31 @@ def confirm(browser: httpx.Client, page: httpx.Response) -> httpx.Response:
     """Presses the button below the consequences. Sends the texts in the form as they are."""
     (form,) = [form for form in re.findall(r"<form.*?</form>", page.text, re.S) if 'name="sure" value="yes"' in form]
     action = re.findall(r'action="([^"]*)"', form)[0]
-    fields = re.findall(r'<input type="(?:hidden|text)" name="(\w+)"[^>]*? value="([^"]*)"', form)
+    fields = re.findall(
+        r'<(?:input type="(?:hidden|text)"|button class="b do") name="(\w+)"[^>]*? value="([^"]*)"', form
+    )
     body: dict[str, list[str]] = {}
     for name, value in fields:
         body.setdefault(name, []).append(value)
     return browser.post(action, data=body)
+
+
+def pressed(browser: httpx.Client, page: httpx.Response, words: str, **typed: str) -> httpx.Response:
+    """Presses a button of a page, as a browser does: sends the fields of its form, and its own.
+    ``typed``: what a person writes in the fields.
+    """
+    found = re.search(rf"<button ([^>]*)>{re.escape(words)}</button>", page.text)
+    assert found, page.text
+    own = dict(re.findall(r'([\w-]+)="([^"]*)"', found[1]))
+    forms = re.finditer(r"<form [^>]*>.*?</form>", page.text, re.S)
+    if "form" in own:
+        (form,) = [form[0] for form in forms if f'id="{own["form"]}"' in form[0]]
+    else:
+        (form,) = [form[0] for form in forms if form.start() < found.start() < form.end()]
+    fields = re.findall(r'<input type="(?:hidden|text)" name="(\w+)"[^>]*? value="([^"]*)"', form)
+    sent = {name: html.unescape(value) for name, value in fields} | typed
+    action = re.findall(r'action="([^"]*)"', form)[0]
+    return browser.post(action, data=sent | ({own["name"]: own["value"]} if "name" in own else {}))
 
 
 def said(page: httpx.Response, status: int = 200) -> str:

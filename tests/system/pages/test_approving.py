@@ -149,10 +149,10 @@ def test_a_run_that_the_authors_of_workflows_hold_has_one_button(
     of_task = browser.get("/papers@4/more").text
     buttons = re.findall(r"<button [^>]*>(Release[^<]*)<", of_task)
     assert buttons == ["Release the rest of 4", "Release 4 all the same"], "none that is refused"
-    for option in ("force", "skip_outdated"):
+    for option, yes in (("force", "Yes, release it"), ("skip_outdated", "Yes, waive and release it")):
         told = {"name": "papers@4", "verb": "release", option: "yes", "back": "/", "form": form_of(browser.get("/"))}
         assert f'name="{option}" value="yes"' in of_task
-        assert "Yes, release it" in said(browser.post("/-/act", data=told))
+        assert yes in said(browser.post("/-/act", data=told))
 
 
 def test_a_hold_of_many_offers_no_release_that_is_refused(operator: httpx.Client, archive: AnArchive) -> None:

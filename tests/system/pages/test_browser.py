@@ -117,6 +117,26 @@ def test_what_a_refusal_names_is_forced_and_what_is_rare_is_done_by_keyboard_alo
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("has_scripts", [True, False])
+def test_the_reason_of_a_release_stays_when_what_it_leaves_is_forced(
+    opened: Opened, archive: AnArchive, has_scripts: bool
+) -> None:
+    archive.commit({"a": "hold: true", "b": "hold: true"})
+    archive.commit({"a": ""})
+    archive.run("a@5")
+    page = opened("/papers", java_script_enabled=has_scripts)
+    page.get_by_role("button", name="Release 2").click()
+    page.get_by_label("Why?").fill("an audit")
+    page.get_by_role("button", name="Do it all the same").click()
+    expect(page.locator("main")).to_contain_text("2 tasks would be free to start")
+    expect(page.get_by_label("Why?")).to_have_value("an audit")
+    page.get_by_label("Why?").press("Enter")
+    expect(page).to_have_url(re.compile("/papers$"))
+    assert archive.state("a@4") == "ready"
+    assert archive.sql("select note from deed where verb = 'release'") == [{"note": "an audit"}]
+
+
+@pytest.mark.full
 def test_forty_columns_and_long_names_leave_each_commit_its_place(opened: Opened, session: Session) -> None:
     archive = an_archive(session)
     archive.commit(

@@ -23,7 +23,7 @@ from arkqueue.web.pages.answer import as_sentence
 from arkqueue.web.pages.refusals import offers
 from tests.builders import HOST, PROCESS, AnArchive, a_gateway, a_list, an_archive
 from tests.db.test_retention import let_age, set_to_keep
-from tests.system.pages.conftest import HOSTILE_ITEM, Visitors, confirm, first, form_of, press, said
+from tests.system.pages.conftest import HOSTILE_ITEM, Visitors, confirm, first, form_of, press, pressed, said
 
 TASKS = {"index": "", "pdf": "depends: [index]", "upload": "depends: [pdf]"}
 
@@ -433,10 +433,18 @@ def test_a_release_shows_what_is_out_of_date_and_waives_it_where_it_is_told_to(
     page = first(operator, "papers@3", "release")
     assert "1 task would be free to start papers@3/print" in said(page)
     assert "1 task would stay as it is papers@3/draw" in said(page)
-    shown = offered(operator, page, "skip_outdated")
+    shown = pressed(operator, page, "Do it all the same", text="an <b>audit</b>")
+    assert "2 tasks would be free to start papers@3/draw, papers@3/print" in said(shown)
+    assert 'value="an &lt;b&gt;audit&lt;/b&gt;"' in shown.text
+    shown = pressed(operator, page, "Waive what is out of date, and release the rest", text="an <b>audit</b>")
+    assert "Release papers@3, and waive what is out of date? Its held tasks that are out of date are waived" in said(
+        shown
+    )
     assert "would be skipped papers@3/draw" in said(shown)
-    confirm(operator, shown)
+    pressed(operator, shown, "Yes, waive and release it")
     assert (archive.state("draw@3"), archive.state("print@3")) == ("skipped", "ready")
+    kept = archive.sql("select note from deed where verb = 'release'")
+    assert kept == [{"note": "an <b>audit</b>"}], "the reason that was typed before the waiver was chosen"
 
 
 def test_what_a_verb_on_many_refused_is_told(operator: httpx.Client, session: Session, archive: AnArchive) -> None:
