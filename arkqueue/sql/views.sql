@@ -1503,16 +1503,37 @@ where t.id = any(array(
   and not {part not_repaired} and {part not_noted}
 group by a.id order by a.id;
 
--- name: waited_for
--- The failures, of some, for which an unsettled task waits: directly, or behind tasks that were canceled
--- or skipped. A waiver of any other failure starts nothing.
-select w.id from unnest(%(tasks)s::bigint[]) w(id)
-where exists (
+-- part: waited_for
+-- An unsettled task waits for the failure `w`: directly, or behind tasks that were canceled or skipped. A
+-- waiver of any other failure starts nothing.
+exists (
     with recursive behind(id) as (
         select w.id
         union
         select e.target from behind b cross join lateral (select target from edge where source = b.id and not met and kind <> 'cancels' offset 0) e)
-    select from behind b join task t on t.id = b.id where b.id <> w.id and t.settled_at is null);
+    select from behind b join task t on t.id = b.id where b.id <> w.id and t.settled_at is null)
+
+-- name: waited_for
+-- The failures, of some, for which an unsettled task waits.
+select w.id from unnest(%(tasks)s::bigint[]) w(id) where {part waited_for};
+
+-- name: blocking_in_runs
+-- The failures of some runs of an archive that a later revision has repaired, and for which a task waits
+-- all the same. `is_noted`: true if somebody has written a note on the failure. The statement looks at
+-- the newest %(most)s failures whose run and name are not among `of` and `names`.
+select w.id, w.run_id, w.name, w.is_noted
+from (select t.id, t.run_id, t.name, not {part not_noted} as is_noted
+      from (select t.* from (
+                select * from task where archive_id = %(archive)s and run_id = any(%(runs)s::bigint[]) and state = 'failed'
+                union all
+                select * from task where archive_id = %(archive)s and run_id = any(%(runs)s::bigint[]) and state = 'rejected') t
+            where not t.waived and (t.run_id, t.name) not in (select * from unnest(%(of)s::bigint[], %(names)s::text[]))
+            order by t.run_id desc, t.id limit %(most)s) t
+      join run on run.id = t.run_id
+      left join completion c on (c.branch_id, c.name, c.item) = (t.branch_id, t.name, t.item)
+      where run.backfill_id is null and not {part not_repaired}) w
+where {part waited_for}
+order by w.run_id desc, w.id;
 
 -- name: unhandled_in_runs
 -- The names of the tasks with unhandled failures of some runs, and the first failure of each: one that

@@ -7,8 +7,8 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
@@ -38,6 +38,8 @@ MOST_HOLDS = 200
 """The most backfills with failures, holds of many tasks, and interrupted retries, that are read."""
 MOST_BLOCKING = 10_000
 """The most skipped tasks that still block others of which the failures are looked for."""
+MOST_JUDGED = 200
+"""The most failures of a page that are judged whether a later revision has repaired them."""
 MOST_WALKED = 2000
 """The most earlier tasks behind these that are followed, from one to the next."""
 T = TypeVar("T")
@@ -124,6 +126,34 @@ def repaired_among(session: Session, tasks: Iterable[TaskView]) -> dict[int, boo
     repaired = [row.id for row in session.rows("repaired_among", tasks=bad)] if bad else []
     waited_for = waited_for_among(session, repaired)
     return {id: id in waited_for for id in repaired}
+
+
+@dataclass(frozen=True, slots=True)
+class Blocking:
+    """Failures of some runs that a later revision has repaired, and for which tasks wait all the same.
+    ``tasks``: their ids. ``cells``: of those without a note, the id of the first one by the id of the run
+    and the name of the task.
+    """
+
+    tasks: Collection[int] = ()
+    cells: Mapping[tuple[int, str], int] = field(default_factory=dict)
+
+
+def blocking_in(
+    session: Session, archive: ArchiveId, runs: Sequence[int], unhandled: Collection[tuple[int, str]]
+) -> Blocking:
+    """The repaired failures for which tasks wait, of some runs of an archive. ``unhandled``: the runs and
+    names with unhandled failures, which are left out.
+    """
+    if not runs:
+        return Blocking()
+    named: dict[str, Any] = {"of": [run for run, _ in unhandled], "names": [name for _, name in unhandled]}
+    rows = session.rows("blocking_in_runs", archive=archive, runs=list(runs), most=MOST_JUDGED, **named)
+    cells: dict[tuple[int, str], int] = {}
+    for row in rows:
+        if not row.is_noted:
+            cells.setdefault((row.run_id, row.name), row.id)
+    return Blocking({row.id for row in rows}, cells)
 
 
 def waited_for_among(session: Session, failures: Collection[int]) -> set[int]:

@@ -25,7 +25,7 @@ from arkqueue.db.session import SQL, Session
 from arkqueue.db.statements import Statement
 from arkqueue.model import ArchiveId, AttemptId, End, Outcome, TaskId
 from arkqueue.queue import archives, claim, control, finish, graph, holds, purge, retrying, triggering
-from arkqueue.views.attention import attention, unhandled_failures
+from arkqueue.views.attention import attention, blocking_in, unhandled_failures
 from arkqueue.views.explain import explain
 from arkqueue.views.inputs import inputs_of
 from arkqueue.views.runs import run, runs, unhandled_runs
@@ -276,6 +276,7 @@ def test_what_a_person_asks_and_does_reads_along_indices(plans: Plans, line: Lin
     plans.uses("run_archive", "from unnest(%(archives)s::bigint[]) of(archive_id)")
     plans.of(lambda: unhandled_failures(session, ArchiveId(line.branch.archive), line.branch.id, 5))
     plans.uses("task_bad", "with bad as materialized")
+    plans.of(lambda: blocking_in(session, ArchiveId(line.branch.archive), [id], {}))
     plans.of(lambda: attention(session, None, 50, 5))
     plans.of(lambda: unhandled_runs(session, ArchiveId(line.branch.archive), line.branch.id, words=None, message=None, author=None, task=None, faulty=None, before=None, limit=50))  # fmt: skip
     plans.of(lambda: waits_of(session, [ArchiveId(line.branch.archive)]))

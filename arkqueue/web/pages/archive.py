@@ -20,7 +20,9 @@ from arkqueue.names import COMMIT_RUN, branch_name
 from arkqueue.states import RunState, State
 from arkqueue.views import archives as views
 from arkqueue.views.attention import (
+    Blocking,
     Unhandled,
+    blocking_in,
     failures_elsewhere,
     faulty_at_head,
     newest_definition,
@@ -150,7 +152,7 @@ def _branch_shown(
     chosen = [*dict.fromkeys(columns)]
     defined = newest_definition(session, branch)
     most = _most_rows(len(chosen or defined))
-    page, failures, needing = _page(visitor, id, branch, wanted, before, faulty, most)
+    page, failures, blocking, needing = _page(visitor, id, branch, wanted, before, faulty, most)
     shown, is_newest = page.runs, not (wanted.address or before)
     with session.snapshot() as moment:  # so that the numbers of a list and its state agree
         grid = grid_of(
@@ -159,7 +161,8 @@ def _branch_shown(
             shown,
             defined,
             is_newest=is_newest,
-            needs=failures.cells,
+            needs={**blocking.cells, **failures.cells},
+            blocking=blocking.tasks,
             chosen=chosen,
             all_names=asked(request, "gone") == "yes",
             seen=visitor.caller.archives(),
@@ -172,7 +175,7 @@ def _branch_shown(
     return {
         "archive": view,
         **removal_shown(visitor, view),
-        "_refused": _withheld(view).refused_in_grid(guarded, grid.rows),
+        "_refused": _withheld(view).refused_in_grid(guarded, grid.rows, blocking.tasks),
         "_why_guarded": guarded.why,
         "address": branch_name(name, named),
         "branch": named or next((b.name for b in view.branches if b.main), ""),
@@ -242,9 +245,10 @@ def _page(
     before: str,
     faulty: RunView | None,
     most: int,
-) -> tuple[RunPage, Unhandled, set[int]]:
-    """The runs of a page, the unhandled failures of the branch, and the ids of the runs that keep a row
-    of their own. ``before``: the id of a run, from the address. ``most``: the most rows.
+) -> tuple[RunPage, Unhandled, Blocking, set[int]]:
+    """The runs of a page, the unhandled failures of the branch, the repaired ones of these runs for which
+    tasks wait, and the ids of the runs that keep a row of their own. ``before``: the id of a run, from
+    the address. ``most``: the most rows.
 
     A page without a filter has as many lines as there is room for. One line may stand for many runs.
     """
@@ -254,10 +258,12 @@ def _page(
         page = _runs(visitor, id, branch, wanted, next or at, known, most)
         runs, next = runs + page.runs, page.next
         failures = unhandled_failures(visitor.caller.session, id, branch, MOST_TOLD, [run.id for run in runs], most)
-        needing = {run for run, _ in failures.cells} | {run.id for run in runs[:1] if not before}
+        bad = [run.id for run in runs if run.counts.failed or run.counts.rejected]
+        blocking = blocking_in(visitor.caller.session, id, bad, failures.cells)
+        needing = {run for run, _ in [*failures.cells, *blocking.cells]} | {run.id for run in runs[:1] if not before}
         is_full = len(runs) >= MOST_RUNS or len(runs_in_lines(runs, needing)) >= most
         if next is None or wanted.address or is_full:
-            return RunPage(runs=runs, next=next), failures, needing
+            return RunPage(runs=runs, next=next), failures, blocking, needing
 
 
 def _most_rows(width: int) -> int:

@@ -18,7 +18,7 @@ from arkqueue.durations import age_of, in_clock, took
 from arkqueue.failures import bad_in_words
 from arkqueue.model import ArchiveId, BranchId, Trigger
 from arkqueue.states import SETTLED, RunState, State
-from arkqueue.views.attention import Defined, NoteView, completed_places, last_lines, notes_of
+from arkqueue.views.attention import REPAIRED, Defined, NoteView, completed_places, last_lines, notes_of
 from arkqueue.views.expected import Expected, Wait, expected, limits_of, usual_durations
 from arkqueue.views.remedies import MOST_LATE, WAIVE, Remedy, remedies
 from arkqueue.views.runs import ListedRun
@@ -94,7 +94,7 @@ class Cell:
     what helps, if it has failed; of a list, what helps its failed items. ``says``: one sentence on it.
 
     ``edges``: the ids of the tasks that it waited for (``d12``) and that it superseded (``x12``),
-    as far as these have cells. ``needs``: it is a failure that nobody has handled. ``note``: a
+    as far as these have cells. ``needs``: it is a failure that `j` finds. ``note``: a
     person's note on it. ``progress``: the part of its usual time that a running task has taken,
     from 0 to 1. ``usual``: the seconds that such a task usually takes, if it runs. ``expected``: the
     start and the end that ``says`` gives for a task that waits.
@@ -165,6 +165,7 @@ class _Known:
     tasks for which the cells stand, by their ids. ``sources``: the dependencies of each task, and
     whether they are met. ``alone``: the reasons of tasks that wait for no other task. ``columns``:
     the names of the columns. ``behind``: as in `Cells`. ``remedies``: those of the failed tasks.
+    ``blocking``: as for `grid_of`.
     """
 
     cells: dict[int, dict[str, CellView]]
@@ -178,6 +179,7 @@ class _Known:
     usual: Mapping[str, float] = field(default_factory=dict)
     alone: Mapping[int, str] = field(default_factory=dict)
     remedies: Mapping[int, Remedy] = field(default_factory=dict)
+    blocking: Collection[int] = ()
     columns: Set[str] = frozenset()
 
 
@@ -189,12 +191,13 @@ def grid_of(
     *,
     is_newest: bool,
     needs: Mapping[tuple[int, str], int],
+    blocking: Collection[int] = (),
     chosen: Sequence[str] = (),
     all_names: bool = False,
     seen: Sequence[ArchiveId] | None = (),
 ) -> Grid:
     """The grid of some runs. ``definition``: the newest one of their branch. ``is_newest``: they are the newest of their branch. ``needs``: the first failure that nobody has handled, by the id of
-    its run and its name. ``chosen``: the names of its columns. ``all_names``: True to show also the columns that are gone, if none is
+    its run and its name. ``blocking``: the repaired failures for which tasks wait (`Blocking`). ``chosen``: the names of its columns. ``all_names``: True to show also the columns that are gone, if none is
     chosen. ``seen``: as in `Around`.
     """
     defined = {task.name: task for task in definition}
@@ -203,6 +206,9 @@ def grid_of(
         found, chosen = cells_of(session, shown, MOST_CELLS, width=len(defined), unhandled=needs), ()
     shown = [run for run in shown if run.id in found.runs]
     known = _known(session, branch, found, seen)
+    known.blocking = blocking
+    # Nothing but a waiver ends a wait for a failure that a later revision has repaired.
+    known.remedies = {**known.remedies, **{id: Remedy(WAIVE) for id in blocking}}
     names = list(dict.fromkeys([*defined, *found.names]))
     wanted = [name for name in chosen if name in names] or [name for name in names if all_names or name in defined]
     known.columns = frozenset(wanted)
@@ -461,6 +467,8 @@ def says_of(task: TaskView, known: _Known) -> str:
         start = _from_now(when.start, is_exact=task.id in known.alone)
         words += f"; it may start in {start} and end in {_from_now(when.end)}"
     sentence = f"{name} {words}."
+    if task.id in known.blocking:
+        sentence += f" It was {REPAIRED}, but other tasks wait for it."
     if gone := known.superseded.get(name):
         sentence += f" It superseded {_listed([one.full_name for one in gone])}."
     if note := known.notes.get(task.id):

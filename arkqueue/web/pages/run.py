@@ -13,15 +13,12 @@ from starlette.requests import Request
 
 from arkqueue.archives.changed import ChangedFiles, changed_files, lines_of_faults
 from arkqueue.db.session import Session
-from arkqueue.model import RunId, TaskId, TaskKind
+from arkqueue.model import ArchiveId, RunId, TaskId, TaskKind
 from arkqueue.names import EVERY_TASK, Name, task_in_run
 from arkqueue.queue.many import COMES_BACK
 from arkqueue.states import MOVES, SETTLED, Event, RunState, State
 from arkqueue.views.archives import removal_of
-from arkqueue.views.attention import (
-    faulty_at_heads,
-    unhandled_in,
-)
+from arkqueue.views.attention import blocking_in, faulty_at_heads, unhandled_in
 from arkqueue.views.explain import explain_first
 from arkqueue.views.explanation import Explanation
 from arkqueue.views.graph import graph, unmet_pairs
@@ -139,7 +136,7 @@ def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict
         "_withheld": kept,
         "_stop": kept.stop if needs_retry or needs_release else None,
         "lists": long,
-        "_alarming": _alarming(caller.session, id, long if not is_over else ()),
+        "_alarming": _alarming(caller.session, archive, id, long if not is_over else ()),
         **items,
         "_barred": table.refused,
         "_refused_of_list": kept.refused | refused_list(items["items"], table.guarded),
@@ -160,9 +157,14 @@ def _run(visitor: Visitor, request: Request, id: RunId) -> tuple[RunDetail, dict
     return view, found, [*firsts.values()]
 
 
-def _alarming(session: Session, id: RunId, lists: Sequence[ListView]) -> set[str]:
-    """The names of the tasks of a run with unhandled failures, if one of its lists may have any."""
-    return {name for _, name in unhandled_in(session, [id])} if any(of.unwaived for of in lists) else set()
+def _alarming(session: Session, archive: ArchiveId, id: RunId, lists: Sequence[ListView]) -> set[str]:
+    """The names of the tasks of a run with failures to which the keys `j` and `k` go, if one of its lists
+    may have any.
+    """
+    if not any(of.unwaived for of in lists):
+        return set()
+    unhandled = unhandled_in(session, [id])
+    return {name for _, name in [*unhandled, *blocking_in(session, archive, [id], unhandled).cells]}
 
 
 def _obstacle(

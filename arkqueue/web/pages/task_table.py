@@ -28,7 +28,8 @@ _BAD: Final = (State.FAILED, State.REJECTED)
 class TaskTable:
     """``guarded``: the tasks on which the visitor may not act because they are guarded. ``refused``:
     these, and the tasks whose button a stop or hold of the archive refuses. ``helps``: the remedies of
-    failures. ``unhandled``: the failures that nobody has handled. ``repaired``: as in
+    failures. ``unhandled``: the failures to which the keys `j` and `k` go. Nobody has handled these, or
+    tasks wait for them although a later revision has repaired them. ``repaired``: as in
     `repaired_among`. ``rows``: makes the rows (`rows_of`).
     """
 
@@ -55,12 +56,14 @@ def table_of(
     # Nothing but a waiver ends a wait for a failure that a later revision has repaired.
     waivers = {id: Remedy(WAIVE) for id, is_waited_for in repaired.items() if is_waited_for}
     helps = remedies(session, tasks if helped is None else helped, most) | waivers
-    unhandled, bad = unhandled_among(session, tasks), [task for task in tasks if task.state in _BAD]
+    bad = [task for task in tasks if task.state in _BAD]
+    notes = notes_of(session, [task.id for task in bad])
+    unhandled = unhandled_among(session, tasks) | (waivers.keys() - notes.keys())
     rows: Any = partial(
         rows_of,
         unhandled=unhandled,
         lines=last_lines(session, bad[:MOST_LINES]),
-        notes=notes_of(session, [task.id for task in bad]),
+        notes=notes,
         repaired=repaired,
     )
     refused = kept.refused_in_table(session, tasks, helps) | guarded

@@ -72,11 +72,14 @@ class Withheld:
         refused = self.refused_of(session, helps)
         return {id: why for id, verb in verbs.items() if (why := refused.get(id, self.refused).get(verb))}
 
-    def refused_in_grid(self, guarded: OfGrid, rows: Sequence[Row]) -> OfGrid:
-        """The refused buttons of a grid. ``guarded``: those that guards refuse."""
-        refused = self.refused
+    def refused_in_grid(self, guarded: OfGrid, rows: Sequence[Row], waited_for: Collection[int] = ()) -> OfGrid:
+        """The refused buttons of a grid. ``guarded``: those that guards refuse. ``waited_for``: failures for
+        which tasks wait.
+        """
+        refused, if_waited_for = self.refused, self.refused_if_waited_for
         helps = {cell.task.id: cell.remedy for row in rows for cell in row.cells if cell and cell.remedy}
-        cells = {id: refused[one.verb] for id, one in helps.items() if one.verb in refused}
+        of = {id: if_waited_for if id in waited_for else refused for id in helps}
+        cells = {id: of[id][one.verb] for id, one in helps.items() if one.verb in of[id]}
         runs = {row.run.id: refused["release"] for row in rows if row.waits_for_release} if "release" in refused else {}
         return replace(
             guarded,

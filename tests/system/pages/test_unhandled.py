@@ -12,7 +12,7 @@ import pytest
 
 from arkqueue.db.session import Session
 from arkqueue.model import End, Outcome, RunId
-from arkqueue.queue import control, deletion, finish
+from arkqueue.queue import archives, control, deletion, finish
 from tests.builders import PROCESS, AnArchive, an_archive, faulty
 from tests.db.test_backfills import an_old_archive, fill, plan_all
 
@@ -186,9 +186,51 @@ def test_a_run_says_which_failures_a_later_revision_has_repaired_and_which_of_th
     page = operator.get("/papers@3/*/a").text
     assert "repaired by a later revision" in page
     assert not re.search(r'<button class="b do" data-verb="retry">', page)
+    assert alarms(operator, "/papers@3") == {"papers@3/pdf"}
     archive.skip("pdf@3")
     archive.run("upload@4")
     assert "but other tasks wait" not in operator.get("/papers@3").text
+    assert alarms(operator, "/papers@3") == set()
+
+
+def test_the_keys_reach_a_repaired_failure_for_which_tasks_wait_and_the_grid_offers_its_waiver(
+    operator: httpx.Client, session: Session
+) -> None:
+    archive = an_archive(session)
+    tasks = {"index": "", "pdf": "", "upload": "depends: [pdf, PREV]"}
+    archive.commit(tasks)
+    archive.fail("index@2", "pdf@2")
+    archive.commit(tasks)
+    archive.run("index@3", "pdf@3")
+    assert archive.state("upload@3") == "waiting"
+    page = operator.get("/papers")
+    assert alarms(operator, "/papers") == alarms(operator, "/") == alarms(operator, "/papers@2") == {"papers@2/pdf"}
+    assert "papers@2/pdf failed: exit code 1. It was repaired by a later revision, but other tasks wait for it." in page.text  # fmt: skip
+    of_task = r'name="name" value="papers@2/{}"><input type="hidden" name="verb" value="(\w+)"'
+    assert [re.findall(of_task.format(name), page.text) for name in ("index", "pdf")] == [["retry"], ["skip"]]
+    assert "<title>papers" in page.text, "nobody has to look at a failure that a later revision has repaired"
+    archives.stop(session, archive.id, "has another UUID")
+    assert re.findall(of_task.format("pdf"), operator.get("/papers").text) == [], "the waiver would start a task"
+    archives.go_on(session, archive.id, "has another UUID")
+    note(archive, "pdf@2", 2)
+    assert [alarms(operator, address) for address in ("/", "/papers", "/papers@2")] == [set()] * 3
+    assert re.findall(of_task.format("pdf"), operator.get("/papers").text) == ["skip"]
+
+
+def test_the_keys_reach_a_list_with_a_repaired_item_for_which_tasks_wait(
+    operator: httpx.Client, session: Session
+) -> None:
+    archive = an_archive(session)
+    items = ", ".join(f"i{number:03}" for number in range(101))
+    tasks = {"get": f"foreach: [{items}]", "put": "depends: ['PREV:get']"}
+    archive.commit(tasks)
+    archive.fail("get/i001@2", "get/i002@2")
+    archive.commit(tasks)
+    archive.run("get/i001@3", "get/i002@3")
+    assert archive.state("put@3") == "waiting"
+    assert alarms(operator, "/papers") == {"papers@2/get/i001"}
+    assert alarms(operator, "/papers@2") == {"papers@2?list=get"}
+    assert alarms(operator, "/papers@2?list=get&state=failed") == {"papers@2/get/i001", "papers@2/get/i002"}
 
 
 def test_a_list_is_noted_in_the_grid_only_if_nothing_of_it_needs_a_person(
