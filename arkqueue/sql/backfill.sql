@@ -127,7 +127,7 @@ with failures as materialized (
       and (%(archives)s::bigint[] is null or archive_id = any(%(archives)s))
     group by run_id)
 select * from (
-    select a.name as archive, f.id, f.number, sum(bad.failed - noted.failed - other.rejected)::int as failed, sum(other.rejected)::int as rejected,
+    select a.name as archive, f.id, f.branch_id, f.number, sum(bad.failed - noted.failed - other.rejected)::int as failed, sum(other.rejected)::int as rejected,
            sum(bad.unsent - noted.unsent)::int as unsent, sum(bad.unstarted)::int as unstarted
     from (select run_id, failed, unsent, 0 as unstarted from failures
           union all

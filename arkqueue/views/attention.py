@@ -204,6 +204,18 @@ def notes_of(session: Session, failures: Sequence[int]) -> dict[int, NoteView]:
     return {row.task_id: NoteView(row.by, row.at, row.note) for row in rows}
 
 
+def failing_backfills(session: Session, archive: ArchiveId, branch: BranchId) -> dict[str, int]:
+    """The number of unhandled failures of each backfill of a branch that has any, by its name, the newest
+    backfill first. A run that could not start counts as one.
+    """
+    rows = session.rows("failures_of_backfills", archives=[archive], most=MOST_HOLDS)
+    return {
+        backfill_name(row.archive, row.number): row.failed + row.rejected + row.unsent + row.unstarted
+        for row in rows
+        if row.branch_id == branch
+    }
+
+
 def last_lines(session: Session, tasks: Sequence[TaskView]) -> dict[int, str]:
     """The last line of the newest attempt of each of some tasks, by the task's id: of its error
     output, if it has any. If the last lines only repeat that a command failed, the line before them.

@@ -23,6 +23,7 @@ from arkqueue.views.attention import (
     Blocking,
     Unhandled,
     blocking_in,
+    failing_backfills,
     failures_elsewhere,
     faulty_at_head,
     newest_definition,
@@ -206,10 +207,26 @@ def _branch_shown(
         "elsewhere": failures_elsewhere(session, id, branch, MOST_TOLD) if len(present) > 1 else [],
         "takes_submissions": view.removed_at is None and bool(submissions.tasks),
         "may_trigger": submissions.may_be_triggered,
-        "backfills": [in_public(one) if visitor.is_anybody else one for one in backfills(session, id, MOST_BACKFILLS)],
+        **_backfills(visitor, id, branch),
         "rare": _rare(visitor, view, failures.count),
         **_first_workflow(visitor, view),
         **_coming(visitor, name, branch if [run.baseline for run in shown] == [True] and not wanted.address else None),
+    }
+
+
+def _backfills(visitor: Visitor, archive: ArchiveId, branch: BranchId) -> dict[str, object]:
+    """The newest backfills of an archive. ``_failing``: the numbers of the unhandled failures of the
+    branch's backfills, by name. ``_older``: the names of the newest failing ones that the page does not
+    show anyway.
+    """
+    session = visitor.caller.session
+    newest = backfills(session, archive, MOST_BACKFILLS)
+    failing = failing_backfills(session, archive, branch) if newest else {}
+    names = {one.full_name for one in newest}
+    return {
+        "backfills": [in_public(one) if visitor.is_anybody else one for one in newest],
+        "_failing": failing,
+        "_older": [name for name in failing if name not in names][:MOST_TOLD],
     }
 
 
@@ -437,6 +454,8 @@ def _nothing_yet(visitor: Visitor, view: views.ArchiveView) -> dict[str, object]
         "_not_a_state": "",
         "_further": {},
         "backfills": [],
+        "_failing": {},
+        "_older": [],
         "rare": [],
         "coming": None,
         "_coming": None,

@@ -448,6 +448,9 @@ def test_a_page_follows_beside_an_empty_input_and_says_when_it_waits(opened: Ope
     for _ in range(3):
         archive.commit({"a": ""})
     page, waits = opened("/papers"), "Not current: it waits until you have finished typing."
+    page.keyboard.press("j")
+    says = "No failure of this page needs anybody. The overview (key g) has everything that needs a person."
+    expect(page.locator(".outdated")).to_have_text(says)
     page.keyboard.press("f")
     archive.run("a@2")
     expect(page.locator('.grid a[href="/papers@2/a"] .completed')).to_be_visible()

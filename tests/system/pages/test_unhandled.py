@@ -15,6 +15,7 @@ from arkqueue.model import End, Outcome, RunId
 from arkqueue.queue import archives, control, deletion, finish
 from tests.builders import PROCESS, AnArchive, an_archive, faulty
 from tests.db.test_backfills import an_old_archive, fill, plan_all
+from tests.system.pages.conftest import said
 
 ALARM = re.compile(r'<a (?=[^>]*class="[^"]*\balarm\b)[^>]*href="/([^"]*)"')
 NAMES = ("fixed", "known", "spared", "wrong")
@@ -260,7 +261,9 @@ def test_the_keys_reach_the_failures_of_a_list_of_which_a_page_shows_numbers(
     assert alarms(operator, "/papers@2") == set()
 
 
-def test_failures_of_a_backfill_are_unhandled_until_they_are_noted(operator: httpx.Client, session: Session) -> None:
+def test_failures_of_a_backfill_are_unhandled_until_they_are_noted(
+    operator: httpx.Client, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
     archive = an_old_archive(session)
     archive.run("thumbs@5")  # what the head completed repairs no failure of a backfill
     fill(archive, 2, 3, force=True)
@@ -269,11 +272,20 @@ def test_failures_of_a_backfill_are_unhandled_until_they_are_noted(operator: htt
     assert alarms(operator, "/papers@2.2") == {"papers@2.2/thumbs"}
     assert alarms(operator, "/papers@fill:1") == {"papers@2.2", "papers@3.2"}
     assert "2 of its tasks failed" in operator.get("/").text
+    assert alarms(operator, "/papers") == alarms(operator, "/papers?state=unhandled") == {"papers@fill:1"}
+    assert "<title>(2) papers" in operator.get("/papers").text
+    fill(archive, 4, force=True)
+    plan_all(archive)
+    monkeypatch.setattr("arkqueue.web.pages.archive.MOST_BACKFILLS", 1)
+    assert "fill:2 : 0 of 1. fill:1 : 2 failures ." in said(operator.get("/papers"))
+    assert alarms(operator, "/papers") == {"papers@fill:1"}
     note(archive, "thumbs@2.2", 2, 2)
+    assert "<title>(1) papers" in operator.get("/papers").text
     assert alarms(operator, "/papers@2.2") == set()
     assert alarms(operator, "/papers@fill:1") == {"papers@3.2"}
     assert "1 of its tasks failed" in operator.get("/").text
     note(archive, "thumbs@3.2", 3, 2)
     note(archive, "thumbs@3.2", 3, 2)
     assert operator.get("/?format=json").json()["needs"] == []
-    assert alarms(operator, "/") == set()
+    assert alarms(operator, "/") == alarms(operator, "/papers") == set()
+    assert "<title>papers" in operator.get("/papers").text

@@ -22,7 +22,11 @@ function toFailure(step) {
     return location.assign(further);
   }
   const next = (ahead.length ? ahead : failures).at(step > 0 ? 0 : -1);
-  if (!next && !failing) write(document.querySelector(".outdated"), `No failure ${/[?&]columns=/.test(location.search) ? "in the columns of this page" : "of this page"} needs anybody.`);
+  if (!next && !failing) {
+    const where = /[?&]columns=/.test(location.search) ? "in the columns of this page" : "of this page";
+    const more = location.pathname === "/" ? "" : " The overview (key g) has everything that needs a person.";
+    write(document.querySelector(".outdated"), `No failure ${where} needs anybody.${more}`);
+  }
   next?.focus();
   if (next && !ahead.length) say(step > 0 ? "No further failure below: this is the first one of this page." : "No failure above: this is the last one of this page.");
 }
@@ -426,7 +430,7 @@ function listen() {
   if (!address || document.hidden) return;
   source = new EventSource(address + (address.includes("?") ? "&" : "?") + asOf);
   heard = performance.now();
-  source.addEventListener("open", () => { if (!isStale) succeeded(); });
+  source.addEventListener("open", () => { if (failing && !isStale) succeeded(); }); // else it would remove the words of a key
   source.addEventListener("here", () => heard = performance.now());
   source.addEventListener("changed", refresh);
   source.addEventListener("error", lost);
