@@ -120,10 +120,11 @@ and not exists (select from attempt at where at.task_id = d.task_id and at."end"
 -- such REPORTs, and of these runs. The newest backfill comes first; only those of watched archives
 -- and present branches. The failures of archives that have backfills are read from an index alone,
 -- which has the names of tasks, and neither their kinds nor their states. `failed` therefore counts
--- rejected tasks, too, until those of the runs of backfills are counted.
+-- rejected tasks, too, until those of the runs of backfills are counted. Run 1 of a revision is its
+-- commit run, so the index alone shows that most failures are not of backfills.
 with failures as materialized (
     select run_id, count(*) filter (where name <> 'REPORT') as failed, count(*) filter (where name = 'REPORT') as unsent from task
-    where state in ('failed', 'rejected') and not waived and archive_id = any(array(select distinct f.archive_id from backfill f))
+    where state in ('failed', 'rejected') and not waived and run > 1 and archive_id = any(array(select distinct f.archive_id from backfill f))
       and (%(archives)s::bigint[] is null or archive_id = any(%(archives)s))
     group by run_id)
 select * from (
