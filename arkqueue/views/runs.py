@@ -20,6 +20,7 @@ from arkqueue.model import ArchiveId, BranchId, Fault, RunId, TaskKind, Trigger
 from arkqueue.names import backfill_name, run_name, submission_name
 from arkqueue.states import OPEN, RunState, State, run_state
 from arkqueue.usage import usage_of_run_in_words
+from arkqueue.views.audit import MOST_DEEDS, DeedView, deeds
 from arkqueue.views.expected import Expected, expected_of
 from arkqueue.views.graph import EdgeView, edges_of
 from arkqueue.views.items import ListView
@@ -27,7 +28,7 @@ from arkqueue.views.lists import Listed, listed, tasks_of
 from arkqueue.views.naming import names_within
 from arkqueue.views.reports import ReportView, reports
 from arkqueue.views.rows import faults_of, view_of
-from arkqueue.views.tasks import MOST_DEEDS, DeedView, TaskView, deeds, views_of
+from arkqueue.views.tasks import TaskView, views_of
 
 MOST_LOOKED_AT = 1000
 """The most runs whose state is computed for one page of a list that is filtered by state."""

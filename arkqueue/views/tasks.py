@@ -1,25 +1,24 @@
-"""Tasks and attempts as people see them: their states and outcomes, with the causes."""
+"""Tasks as people see them: their states and outcomes, with the causes."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from types import MappingProxyType
 from typing import Any
 
 from arkqueue.db.session import Session
 from arkqueue.errors import NotFound
-from arkqueue.model import SILENCE, AttemptId, AttemptKind, BranchId, End, RunId, TaskId, TaskKind
-from arkqueue.names import PURGED, run_name, task_in_run
+from arkqueue.model import SILENCE, AttemptId, End, TaskId, TaskKind
+from arkqueue.names import PURGED
 from arkqueue.plan.globs import is_guarded
 from arkqueue.plan.ledger import BY_A_GUARD, HELD_WITHOUT_ENTRY
-from arkqueue.states import ATTENTION, SETTLED, State
-from arkqueue.usage import usage_in_words
+from arkqueue.states import SETTLED, State
 from arkqueue.verdicts import EX_TEMPFAIL, MOST_LOSSES
+from arkqueue.views.attempts import AttemptView, attempts
+from arkqueue.views.audit import MOST_DEEDS, DeedView, deeds
 from arkqueue.views.expected import Expected, expected_of
-from arkqueue.views.naming import Place, Run, names_of, names_within, places_of
+from arkqueue.views.naming import Place, Run, names_of, places_of
 from arkqueue.views.rows import view_of
 
 _KINDS = {str(kind): kind for kind in TaskKind}
@@ -27,59 +26,10 @@ _STATES = {str(state): state for state in State}
 """Members of enumerations by their names in PostgreSQL. Faster than the enumeration itself: a page
 has a thousand of them.
 """
-MOST_DEEDS = 50
-"""The most audit log entries that are shown with a run or a task."""
 MOST_PAIRS = 100
 """The most waits for skipped tasks of a page that are followed."""
 MOST_BEHIND = 100
 """The most edges that are followed behind each of them."""
-MOST_LISTS = 5
-"""The most runs with a list among which the highest one is sought that has an item."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptView:
-    """One execution of a task, or of its poll. ``end`` None: it goes on. ``base``: the revision id
-    that was its BASE. ``log_bytes``: the bytes that it wrote.
-
-    ``processor_seconds``: the processor time, user and system. ``peak_memory_bytes``: the memory of
-    the largest process of the attempt's tree, or of its container; the guard itself has 10 MiB, so
-    no process shows less. Both are None while the attempt runs, and if nothing measured them.
-    ``usage_sampled``: True if both were read while the attempt ran, as for a container, so that it
-    used at least as much.
-
-    ``image``: the digest of its container's image; None: it was a process. ``log_removed``,
-    ``outputs_removed``: the sentence shown in place of a removed log or removed outputs.
-    """
-
-    id: int
-    task: int
-    kind: AttemptKind
-    number: int
-    process: str
-    host: str
-    hostname: str | None
-    lease_until: datetime
-    claimed_at: datetime
-    started_at: datetime | None
-    ended_at: datetime | None
-    exit_code: int | None
-    end: str | None
-    message: str
-    outputs: dict[str, Any] | None
-    base: str | None
-    log_bytes: int
-    image: str | None
-    processor_seconds: float | None
-    peak_memory_bytes: int | None
-    usage_sampled: bool | None
-    log_removed: str | None
-    outputs_removed: str | None
-
-    @property
-    def used(self) -> str:
-        """Its resources in words; empty if they are not known."""
-        return usage_in_words(self.processor_seconds, self.peak_memory_bytes, self.usage_sampled)
 
 
 @dataclass(
@@ -139,22 +89,6 @@ class TaskView:
         return f"{self.name}/{self.item}" if self.item else self.name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeedView:
-    """An entry of the audit log. ``task``: the task as in an address (``deposit/13030%2Fm5``); None: the entry is about a whole run or archive.
-
-    ``of``: the archive on all of which the verb acted, or, in the history of a task, the whole run;
-    None: the verb acted on the thing that is shown.
-    """
-
-    at: datetime
-    by: str
-    verb: str
-    task: str | None
-    of: str | None
-    note: str
-
-
 @dataclass(slots=True, kw_only=True)
 class TaskDetail(TaskView):
     """A task with its frozen definition (None: COMMIT, REPORT), its attempts, and its audit log
@@ -179,39 +113,6 @@ class TaskDetail(TaskView):
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptsAround:
-    """Some attempts of a task that may have thousands, as it is polled for weeks. ``count``: the number
-    of all. ``newest``: the id of the newest one, ``chosen`` of the one that was asked for, or else of
-    the newest one; None: there is none. ``shown``: the ids of those to list, the oldest first.
-    ``earlier`` and ``later``: the numbers of attempts before and behind these; None: there are none.
-    """
-
-    count: int
-    newest: AttemptId | None
-    chosen: AttemptId | None
-    shown: Sequence[AttemptId]
-    earlier: int | None
-    later: int | None
-
-
-@dataclass(slots=True)  # not frozen, as TaskView
-class CellView:
-    """The tasks of a run that have one name: one, or one for each item of a list. ``task``: the one
-    that is shown for all, the most urgent one. ``bad``: the number of failed and rejected ones that
-    nobody waived; ``rejected``: how many of these were rejected. ``waived``: the number of waived
-    failures; ``waived_rejected``: how many of these were rejected.
-    """
-
-    task: TaskView
-    items: int
-    completed: int
-    bad: int
-    rejected: int
-    waived: int
-    waived_rejected: int
-
-
-@dataclass(frozen=True, slots=True)
 class Obstacle:
     """What a task really waits for that waits for a skipped one. ``row``: of
     ``behind_skipped``.
@@ -223,97 +124,6 @@ class Obstacle:
 
 
 Behind = dict[tuple[int, int], Obstacle]
-
-
-@dataclass(frozen=True, slots=True)
-class Cells:
-    """The cells of some runs, the newest run first. ``runs``: by the runs' ids, without runs for
-    which there was no room. ``names``: those of all tasks of the runs, in the order of the files.
-
-    ``edges``: the edges into the tasks of the cells, without ``cancels``: ``target``, ``source``,
-    ``met``, and whether its kind ``is_depends``. ``behind``: the obstacles behind skipped
-    sources, by target and source.
-    """
-
-    runs: dict[int, list[CellView]]
-    names: list[str]
-    edges: list[Any]
-    behind: Behind
-
-
-def cells_of(
-    session: Session,
-    runs: Sequence[Run],
-    most: int | None = None,
-    chosen: Collection[str] = (),
-    width: int = 1,
-    unhandled: Mapping[tuple[int, str], int] = MappingProxyType({}),
-) -> Cells:
-    """The ordinary tasks of runs, the newest run first. A list is one cell, and one of its items is
-    read, however long it is.
-
-    ``most``: the most cells; one run is always read. ``chosen``: only tasks with these names.
-    ``width``: the approximate number of cells of a run, so that few runs are read for nothing.
-    ``unhandled``: the first unhandled failure of a run and name, by its id: it stands for its list, if
-    it is still a failure.
-    """
-    runs = sorted(runs, key=lambda run: run.id, reverse=True)
-    step = len(runs) if most is None else most // max(width, 1) + 1
-    some: dict[int, Any] = {}
-    names: dict[str, None] = {}
-    kept: list[Run] = []
-    while len(kept) < len(runs) and (most is None or len(some) < most):
-        part = runs[len(kept) : len(kept) + step]
-        counted = session.rows("count_cells", runs=[run.id for run in part], attention=list(map(str, ATTENTION)))
-        of_runs: dict[int, list[Any]] = defaultdict(list)
-        for row in counted:
-            names[row.name] = None
-            if not chosen or row.name in chosen:
-                of_runs[row.run_id].append(row)
-        for run in part:
-            if most is not None and len(some) >= most:
-                break
-            kept.append(run)
-            some |= {row.id: row for row in of_runs[run.id]}
-    found: dict[int, list[CellView]] = {run.id: [] for run in kept}
-    firsts = {
-        row.id: unhandled[of] for row in some.values() if row.bad > 1 and (of := (row.run_id, row.name)) in unhandled
-    }
-    asked = {"runs": list(found), "item": None, "tasks": list({*some, *firsts.values()})}
-    rows, edges = session.rows_of(("list_tasks", asked), ("edges_into", asked)) if some else ([], [])
-    views, behind = _views_and_behind(session, rows, {run.id: run for run in kept}, names_within(rows, kept), edges)
-    by_id = {view.id: view for view in views}
-    for view in views:
-        if row := some.get(view.id):
-            first = by_id.get(firsts.get(view.id, view.id))
-            shown = first if first is not None and urgency(first)[0] == 0 else view
-            cell = CellView(shown, row.items, row.completed, row.bad, row.rejected, row.waived, row.waived_rejected)
-            found[view.run_id].append(cell)
-    if firsts:
-        targets = {cell.task.id for cells in found.values() for cell in cells}
-        edges = [edge for edge in edges if edge.target in targets]
-    return Cells(found, list(names), edges, behind)
-
-
-def highest_tasks(
-    session: Session, branch: BranchId, names: Collection[str], known: Mapping[int, TaskView]
-) -> dict[str, TaskView]:
-    """The task at the highest revision of a branch, by name; for a list, its most urgent item.
-    ``known``: tasks that need not be read again, by id.
-    """
-    attention = list(map(str, ATTENTION))
-    rows = session.rows("highest_tasks", branch=branch, names=list(names), attention=attention, most=MOST_LISTS)
-    read = {task.id: task for task in tasks_by_id(session, [row.id for row in rows if row.id not in known])}
-    return {row.name: known.get(row.id) or read[row.id] for row in rows}
-
-
-def urgency(task: TaskView) -> tuple[int, int]:
-    """The place of a task among those for which one state is shown, as the part ``urgency`` of the
-    statements has it.
-    """
-    is_bad = task.state in (State.FAILED, State.REJECTED)
-    rank = 2 if is_bad and task.waived else 0 if is_bad else 3 if task.state in SETTLED else 1
-    return rank, ATTENTION.index(task.state)
 
 
 def views_of(
@@ -367,57 +177,6 @@ def tasks_by_id(session: Session, ids: Sequence[int]) -> list[TaskView]:
     return _views(session, rows, {row.run_id: row for row in rows}, names_of(rows))
 
 
-def attempts(session: Session, task: TaskId, only: Sequence[AttemptId] | None = None) -> list[AttemptView]:
-    """The attempts of a task, the oldest first. ``only``: these; None: all."""
-    asked = {"tasks": [task], "attempts": None} if only is None else {"tasks": None, "attempts": list(only)}
-    return [_attempt(row) for row in session.rows("show_attempts", **asked)]
-
-
-def attempts_around(session: Session, task: TaskId, number: int | None, most: int) -> AttemptsAround:
-    """The newest attempts of a task, or those around the one with this number."""
-    rows = session.rows("attempts_around", task=task, number=number, most=most)
-    shown = [at for at, row in enumerate(rows) if row.is_shown]
-    behind = rows[shown[-1] + 1 :][: most // 2] if rows else []
-    return AttemptsAround(
-        count=rows[-1].count if rows else 0,
-        newest=AttemptId(rows[-1].id) if rows else None,
-        chosen=next((AttemptId(row.id) for row in rows if row.is_chosen), None),
-        shown=[AttemptId(rows[at].id) for at in shown],
-        earlier=rows[0].number if rows and not rows[0].is_shown else None,
-        later=behind[-1].number if behind else None,
-    )
-
-
-def attempt(session: Session, attempt: AttemptId) -> AttemptView:
-    """One attempt."""
-    found = session.rows("show_attempts", tasks=None, attempts=[attempt])
-    if not found:
-        raise NotFound(f"attempt {attempt}", "does not exist")
-    return _attempt(found[0])
-
-
-def deeds(session: Session, *, tasks: Sequence[TaskId] = (), runs: Sequence[RunId] = ()) -> list[DeedView]:
-    """The newest audit log entries of tasks, or of runs and their tasks, oldest first: up to
-    `MOST_DEEDS`, and one more if there are more.
-    """
-    rows = session.rows("show_deeds", tasks=list(tasks) or None, runs=list(runs) or None, most=MOST_DEEDS + 1)
-    return [
-        DeedView(at=row.at, by=row.by, verb=row.verb, task=_in_run(row), of=_of_whole(row, runs), note=row.note)
-        for row in reversed(rows)
-    ]
-
-
-def _of_whole(row: Any, runs: Sequence[RunId]) -> str | None:
-    if row.is_of_archive:
-        # The note on a backfill begins with its name.
-        return None if row.note.startswith(f"{row.archive}@") else row.archive + " --all" * (row.verb == "release")
-    return run_name(row) if row.is_of_run and not runs else None
-
-
-def _in_run(row: Any) -> str | None:
-    return None if row.name is None else task_in_run(row.name, row.item).removeprefix("/")
-
-
 def is_implicit(row: Any) -> bool:
     """True if a task is shown only where it has an effect: a gate, or a REPORT without a command
     that is not held.
@@ -432,10 +191,10 @@ def _views(
     names: Mapping[int, str],
     edges: Sequence[Any] | None = None,
 ) -> list[TaskView]:
-    return _views_and_behind(session, rows, places, names, edges)[0]
+    return views_and_behind(session, rows, places, names, edges)[0]
 
 
-def _views_and_behind(
+def views_and_behind(
     session: Session,
     rows: Sequence[Any],
     places: Mapping[int, Place],
@@ -599,7 +358,3 @@ def how_it_ended(row: Any) -> str:
     if row.state == State.FAILED and row.end == End.EXITED and row.exit_code == EX_TEMPFAIL:
         said = f"{said}; it had stayed deferred until its deadline"
     return said
-
-
-def _attempt(row: Any) -> AttemptView:
-    return view_of(row, AttemptView, task=row.task_id, kind=AttemptKind(row.kind))

@@ -20,7 +20,8 @@ from arkqueue.logs import Logs
 from arkqueue.logs.write import CHUNK
 from arkqueue.model import ArchiveId, AttemptId, End, Outcome, RunId, Stream, TaskId
 from arkqueue.queue import archives, claim, finish, notifications, purge, removal
-from arkqueue.views import runs, tasks
+from arkqueue.views import runs
+from arkqueue.views.attempts import attempts
 from arkqueue.views.doctor import examine
 from tests.builders import HOST, PROCESS, AnArchive, a_gateway
 from tests.waiting import eventually
@@ -96,7 +97,7 @@ def test_a_leaked_secret_is_gone_from_all_that_reads_it_and_from_a_dump(session:
     assert logs.read(session, attempt, 7).chunks[0].data == notice.data, (
         "whoever reads on from within is told all of it"
     )
-    _, shown = tasks.attempts(session, task)
+    _, shown = attempts(session, task)
     assert (shown.outputs, shown.message) == (None, "")
     assert shown.log_removed == text.rstrip("\n")
     assert shown.outputs_removed is not None
@@ -210,7 +211,7 @@ def test_only_what_was_there_is_counted_and_a_later_reason_takes_the_place_of_an
     leak(archive)
     done = removal.remove(session, task, "ann", "it printed a password", log=True, outputs=True)
     assert (done.logs, done.outputs) == (1, 1)
-    first, second = tasks.attempts(session, task)
+    first, second = attempts(session, task)
     for told in (first.log_removed, second.log_removed, second.outputs_removed):
         assert str(told).endswith("by ann, because it printed a password")
     assert first.outputs_removed is None, "it had none"

@@ -17,7 +17,8 @@ from arkqueue.errors import Conflict, DatabaseUnavailable, Invalid, NotFound
 from arkqueue.keeping import AGED
 from arkqueue.model import ArchiveId, RunId, Stream, TaskId
 from arkqueue.queue import archives, control, deletion, purge, purge_batch
-from arkqueue.views import find, tasks
+from arkqueue.views import find
+from arkqueue.views.attempts import attempts
 from arkqueue.views.doctor import examine
 from tests.builders import AnArchive, an_archive
 from tests.db.purges import purged_in_steps
@@ -205,7 +206,7 @@ def test_logs_alone_go_and_say_so(session: Session, archive: AnArchive) -> None:
     text = notice.data.decode()
     assert text.startswith("The log was removed on ")
     assert text.endswith(" UTC by the queue manager, because keep-logs 90d\n")
-    (shown,) = tasks.attempts(session, TaskId(archive.task("a@2")))
+    (shown,) = attempts(session, TaskId(archive.task("a@2")))
     assert (shown.outputs, shown.log_removed) == ({"size": "7"}, text.rstrip())
     assert [chunk.data for chunk in logs.read(session, young).chunks] == [b"hello\n"]
     assert left_of(archive)["log_chunk"] == 1

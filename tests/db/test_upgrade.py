@@ -24,7 +24,8 @@ from arkqueue.model import ArchiveId, AttemptId, End, Outcome, Receipt, RunId, U
 from arkqueue.plan import matches
 from arkqueue.queue import archives, claim, finish, purge, schedules, tokens
 from arkqueue.states import SETTLED
-from arkqueue.views import runs, tasks
+from arkqueue.views import runs
+from arkqueue.views.attempts import attempt
 from tests.builders import HOST, PROCESS, AnArchive, the_archive
 
 DUMP = Path(__file__).with_name("version_1.sql")
@@ -185,7 +186,7 @@ def test_task_manager_that_has_attempts_keeps_and_ends_them(session: Session, pa
     assert papers.state("pdf@3") == "ready", "what it waited for is gone"
     assert papers.record(mine["box"], End.EXITED, 0, usage=Usage(0.8, 54 << 20)) is Receipt.RECORDED
     assert papers.state("box@4") == "ready"
-    assert tasks.attempt(session, mine["box"]).used.startswith("0.8 s of processor time")
+    assert attempt(session, mine["box"]).used.startswith("0.8 s of processor time")
     others = papers.sql("select processor_seconds from attempt where ended_at is not null and id <> %s", mine["box"])
     assert {row["processor_seconds"] for row in others} == {None}, "nobody knows what earlier attempts used"
     assert contradictions(papers) == []

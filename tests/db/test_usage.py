@@ -12,7 +12,8 @@ from arkqueue.db.session import Session
 from arkqueue.model import AttemptId, End, Outcome, Receipt, RunId, Usage
 from arkqueue.queue import finish, purge
 from arkqueue.queue.export import Export
-from arkqueue.views import reports, runs, tasks
+from arkqueue.views import reports, runs
+from arkqueue.views.attempts import attempt as show_attempt
 from arkqueue.views.runs import RunUsage
 from tests.builders import PROCESS, AnArchive, an_archive
 
@@ -28,7 +29,7 @@ def archive(session: Session) -> AnArchive:
 
 
 def told(archive: AnArchive, attempt: AttemptId) -> tuple[Any, ...]:
-    shown = tasks.attempt(archive.session, attempt)
+    shown = show_attempt(archive.session, attempt)
     return shown.processor_seconds, shown.peak_memory_bytes, shown.usage_sampled, shown.used
 
 

@@ -21,6 +21,8 @@ from arkqueue.views import runs as run_views
 from arkqueue.views import tasks as task_views
 from arkqueue.views.archives import archive as show_archive
 from arkqueue.views.archives import archives as show_archives
+from arkqueue.views.attempts import attempt
+from arkqueue.views.cells import cells_of
 from arkqueue.views.graph import EdgeView, GraphView, graph, graph_between
 from arkqueue.views.locks import MOST_IN_GRAPH, MOST_LOCKS
 from arkqueue.views.remedies import MOST_ENTRIES, are_not_permitted
@@ -516,16 +518,16 @@ def test_few_runs_are_looked_at_for_a_page_of_many_columns(session: Session) -> 
         archive.commit({f"t{number}": "" for number in range(20)})
     listed = run_views.runs(session, archives=[archive.id], limit=50).runs
     with counted_rows() as many:
-        all_of_them = task_views.cells_of(session, listed, 30)
+        all_of_them = cells_of(session, listed, 30)
     with counted_rows() as few:
-        found = task_views.cells_of(session, listed, 30, width=20)
+        found = cells_of(session, listed, 30, width=20)
     assert [run.id for run in listed][:2] == list(found.runs)
     assert found.runs == all_of_them.runs
     assert found.names == all_of_them.names
     assert sum(few) < sum(many) / 3
     for run in listed[2:4]:  # of which nobody said how wide they are
-        assert [len(cells) for cells in task_views.cells_of(session, [run], 5).runs.values()] == [20]
-    assert len(task_views.cells_of(session, listed, 30, chosen=["t3"], width=1).runs) == len(listed)
+        assert [len(cells) for cells in cells_of(session, [run], 5).runs.values()] == [20]
+    assert len(cells_of(session, listed, 30, chosen=["t3"], width=1).runs) == len(listed)
 
 
 def test_cells_say_what_their_tasks_wait_for_as_all_views_do(session: Session) -> None:
@@ -537,7 +539,7 @@ def test_cells_say_what_their_tasks_wait_for_as_all_views_do(session: Session) -
         )  # fmt: skip
     archive.run("a@2")
     listed = run_views.runs(session, archives=[archive.id], tasks=True).runs
-    cells = task_views.cells_of(session, listed)
+    cells = cells_of(session, listed)
     found = {cell.task.full_name: cell.task.why for of in cells.runs.values() for cell in of}
     asked = {task.full_name: task.why for run in listed for task in run.tasks or () if task.full_name in found}
     assert found == asked
@@ -724,7 +726,7 @@ def test_task_tells_its_root_its_attempts_and_what_people_did(session: Session) 
     assert [(d.by, d.verb) for d in view.deeds] == [("ann", "retry")]
     assert view.definition is not None
     assert view.definition["command"] == "true"
-    assert task_views.attempt(session, claim_id(view)).number == 2
+    assert attempt(session, claim_id(view)).number == 2
 
 
 def claim_id(view: task_views.TaskDetail) -> Any:
@@ -732,7 +734,7 @@ def claim_id(view: task_views.TaskDetail) -> Any:
 
 
 def test_unknown_ids_are_not_found(session: Session) -> None:
-    for look in (task_views.task, task_views.attempt, run_views.run):
+    for look in (task_views.task, attempt, run_views.run):
         with pytest.raises(NotFound):
             look(session, 999)  # type: ignore[operator]
 

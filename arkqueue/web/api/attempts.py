@@ -23,8 +23,8 @@ from arkqueue.errors import DatabaseUnavailable
 from arkqueue.model import AttemptId
 from arkqueue.queue.logs import follow
 from arkqueue.queue.tokens import Scope
-from arkqueue.views import tasks
-from arkqueue.views.tasks import AttemptView
+from arkqueue.views import attempts
+from arkqueue.views.attempts import AttemptView
 from arkqueue.web.access import admit, authenticated
 from arkqueue.web.api.calls import calls
 from arkqueue.web.problems import Refused
@@ -63,7 +63,7 @@ class Followers:
 def show_attempt(request: Request, id: int) -> AttemptView:
     """One attempt, an execution of a task."""
     caller = admit(request, Scope.READ)
-    return tasks.attempt(caller.session, caller.attempt(id))
+    return attempts.attempt(caller.session, caller.attempt(id))
 
 
 @router.get("/{id}/log", response_class=Response)

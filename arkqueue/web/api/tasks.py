@@ -7,10 +7,11 @@ from fastapi import Request
 from arkqueue.model import RunId
 from arkqueue.queue import control
 from arkqueue.queue.tokens import Scope
-from arkqueue.views import tasks
+from arkqueue.views import attempts, tasks
+from arkqueue.views.attempts import AttemptView
 from arkqueue.views.explain import explain
 from arkqueue.views.explanation import Explanation
-from arkqueue.views.tasks import AttemptView, TaskDetail
+from arkqueue.views.tasks import TaskDetail
 from arkqueue.web.access import admit
 from arkqueue.web.api.calls import DryRun, calls
 from arkqueue.web.api.verbs import NewNote, Options, Verb, do_to_task
@@ -29,7 +30,7 @@ def show_task(request: Request, id: int) -> TaskDetail:
 def list_attempts(request: Request, id: int) -> list[AttemptView]:
     """The attempts of a task, the oldest first."""
     caller = admit(request, Scope.READ)
-    return tasks.attempts(caller.session, caller.task(id))
+    return attempts.attempts(caller.session, caller.task(id))
 
 
 @router.get("/tasks/{id}/explain")

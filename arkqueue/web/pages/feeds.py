@@ -13,8 +13,8 @@ from arkqueue.model import ArchiveId, BranchId, Trigger
 from arkqueue.states import OPEN, RunState
 from arkqueue.views.archives import ArchiveView, held_on_branch
 from arkqueue.views.attention import faulty_at_head, unhandled_failures
+from arkqueue.views.cells import cells_of
 from arkqueue.views.runs import runs
-from arkqueue.views.tasks import cells_of
 from arkqueue.web.access import Caller
 from arkqueue.web.hosts import scheme_of
 from arkqueue.web.pages.answer import HEADERS, environment

@@ -19,10 +19,11 @@ from arkqueue.failures import bad_in_words
 from arkqueue.model import ArchiveId, BranchId, Trigger
 from arkqueue.states import SETTLED, RunState, State
 from arkqueue.views.attention import REPAIRED, Defined, NoteView, completed_places, last_lines, notes_of
+from arkqueue.views.cells import Cells, CellView, cells_of, highest_tasks, urgency
 from arkqueue.views.expected import Expected, Wait, expected, limits_of, usual_durations
 from arkqueue.views.remedies import MOST_LATE, WAIVE, Remedy, remedies
 from arkqueue.views.runs import ListedRun
-from arkqueue.views.tasks import Behind, Cells, CellView, TaskView, cells_of, highest_tasks, urgency
+from arkqueue.views.tasks import Behind, TaskView
 from arkqueue.views.waits import alone
 from arkqueue.workflow import EMPTY
 

@@ -21,9 +21,9 @@ from arkqueue.logs.lines import Gap
 from arkqueue.model import AttemptId, RunId, TaskId
 from arkqueue.names import parse_name
 from arkqueue.queue.export import exported
-from arkqueue.views import tasks
+from arkqueue.views import attempts, tasks
+from arkqueue.views.attempts import AttemptView
 from arkqueue.views.find import find_run
-from arkqueue.views.tasks import AttemptView
 from arkqueue.web.api.submissions import payload_as_file
 from arkqueue.web.pages.answer import HEADERS, Shown, asked
 from arkqueue.web.pages.log_lines import COLOURS, Lines, LogLine
@@ -183,7 +183,7 @@ def _attempt(visitor: Visitor, request: Request) -> AttemptView:
     number = request.path_params["attempt"]
     if not number.isdecimal() or len(number) > 18:
         raise NotFound(f"attempt {number!r}", "does not exist")
-    return tasks.attempt(visitor.caller.session, visitor.caller.attempt(int(number)))
+    return attempts.attempt(visitor.caller.session, visitor.caller.attempt(int(number)))
 
 
 def download(visitor: Visitor, request: Request) -> Response:

@@ -19,10 +19,10 @@ from arkqueue.queue.removal import holders_of
 from arkqueue.states import RunState, State
 from arkqueue.text import files_in_words
 from arkqueue.views.archives import Contents, RewoundView
+from arkqueue.views.attempts import attempts
 from arkqueue.views.find import check_list, find_item, find_run, find_task
 from arkqueue.views.naming import task_names
 from arkqueue.views.runs import views_of_runs
-from arkqueue.views.tasks import attempts
 from arkqueue.views.tasks import task as show_task
 from arkqueue.web.access import Caller
 from arkqueue.web.api.archives import Rewind, Waiver

@@ -23,10 +23,11 @@ from arkqueue.model import RunId
 from arkqueue.names import COMMIT_RUN, branch_name, page_path, parse_name, task_in_run
 from arkqueue.states import RunState
 from arkqueue.views.attention import faulty_at_heads, last_lines, notes_of, unhandled_in
+from arkqueue.views.cells import cells_of
 from arkqueue.views.find import find_revision, find_run, own_names
 from arkqueue.views.runs import RunView
 from arkqueue.views.search import MOST_LOOKED_AT, Found, runs_with_words, search
-from arkqueue.views.tasks import TaskView, cells_of
+from arkqueue.views.tasks import TaskView
 from arkqueue.web.access import Caller
 from arkqueue.web.pages.answer import HEADERS, Shown, asked, asked_id, local
 from arkqueue.web.pages.nearby import is_there, nearby

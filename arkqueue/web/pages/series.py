@@ -15,8 +15,9 @@ from urllib.parse import urlencode
 
 from arkqueue.model import Trigger
 from arkqueue.states import ATTENTION, OPEN, RunState
+from arkqueue.views.cells import urgency
 from arkqueue.views.runs import ListedRun, RunView
-from arkqueue.views.tasks import TaskView, urgency
+from arkqueue.views.tasks import TaskView
 from arkqueue.web.pages.grid import Cell, Row
 
 FEWEST: Final = 2

@@ -18,12 +18,13 @@ from arkqueue.states import State
 from arkqueue.text import visible
 from arkqueue.verdicts import EX_TEMPFAIL
 from arkqueue.views import tasks
+from arkqueue.views.attempts import AttemptView, attempts_around
 from arkqueue.views.expected import usual_durations
 from arkqueue.views.explain import explain
 from arkqueue.views.inputs import Inputs, inputs_of, scratch_of
 from arkqueue.views.outdated import gone
 from arkqueue.views.remedies import need_settings, remedies
-from arkqueue.views.tasks import AttemptView, TaskDetail
+from arkqueue.views.tasks import TaskDetail
 from arkqueue.web.pages.answer import Shown, asked, wants_json
 from arkqueue.web.pages.approving import NEEDS_APPROVAL, refusals_for
 from arkqueue.web.pages.definition import frozen_text
@@ -69,7 +70,7 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
     caller = visitor.caller
     number = asked(request, "attempt")
     chosen = int(number) if number.isdecimal() and len(number) < 10 else None
-    made = tasks.attempts_around(caller.session, caller.task(id), chosen, MOST_ATTEMPTS)
+    made = attempts_around(caller.session, caller.task(id), chosen, MOST_ATTEMPTS)
     # The JSON of the page has all attempts.
     view = tasks.task(caller.session, id, None if wants_json(request) else made.shown)
     attempt = next((one for one in view.history if one.id == made.chosen), None)
