@@ -80,7 +80,6 @@ cross join lateral (
     from run join revision r on r.id = run.revision_id where run.id = t.run_id offset 0) run
 join branch b on b.id = t.branch_id
 join archive ar on ar.id = t.archive_id
-order by kept.turn, t.priority, t.entry_id, t.run, t.position, t.id
 
 -- name: claim
 -- Take up to %(slots)s ready tasks of some pools: each becomes running, with a new attempt whose
@@ -92,7 +91,8 @@ order by kept.turn, t.priority, t.entry_id, t.run, t.position, t.id
 -- order of their list. If an archive has ready tasks of several pools, `share` is the number of
 -- tasks of each pool among the first ones, so a claim locks only the tasks that it takes. It
 -- considers some more archives than it has slots, because other claims may have locked tasks that
--- this claim sees.
+-- this claim sees. A claim of one slot needs no count of archives, so it looks at one archive after
+-- another until one gives a task.
 --
 -- A claim of a drained host returns nothing. This statement also returns nothing while an archive
 -- with ready tasks has a limit or a tier of its own: then `claim_in_tiers` does the work.
@@ -101,27 +101,21 @@ order by kept.turn, t.priority, t.entry_id, t.run, t.position, t.id
 -- archives' ids. While an old snapshot keeps the index entries of claimed tasks, the claim skips
 -- these entries (`Turns`).
 with turn as materialized (
-    select r.archive_id, r.pools, r.priority, r.entry_id, r.run, r.position, r.id, r.gone, r.supersedes, row_number() over () as turn,
-           ceil(%(slots)s::numeric / count(*) over ())::int as most
-    from (
-        select c.* from (values (%(after)s::bigint, 9223372036854775807), (-1, %(after)s::bigint)) around(above, up_to)
-        cross join lateral (
-            select r.archive_id, c.* from ready_archive r cross join lateral ({part found}) c
-            where r.archive_id > around.above and r.archive_id <= around.up_to
-            order by r.archive_id limit %(turns)s) c
-        where not exists (select from ready_archive where limited or tier <> 5) and not exists (select from drain where host = %(host)s)
-        limit %(turns)s) r
+    select c.* from (values (1, %(after)s::bigint, 9223372036854775807), (2, -1, %(after)s::bigint)) around(lap, above, up_to)
+    cross join lateral (
+        select around.lap, r.archive_id, c.* from ready_archive r cross join lateral ({part found}) c
+        where r.archive_id > around.above and r.archive_id <= around.up_to
+        order by r.archive_id limit %(turns)s) c
+    where not exists (select from ready_archive where limited or tier <> 5) and not exists (select from drain where host = %(host)s)
+    limit %(turns)s
 ), kept as materialized (
-    select t.id, w.turn, w.most as share
-    from turn w
+    select t.id, w.lap, w.most as share
+    from (select turn.*, case when %(slots)s = 1 then 1 else ceil(%(slots)s::numeric / (select count(*) from turn))::int end as most from turn offset 0) w
     {part picked}
     limit %(slots)s
 ), {part taken}
-{part given};
-
--- name: any_in_tiers
--- Whether an archive with ready tasks has a limit or a tier of its own.
-select true from ready_archive where limited or tier <> 5 limit 1;
+{part given}
+order by kept.lap, t.archive_id, t.priority, t.entry_id, t.run, t.position, t.id;
 
 -- name: claim_in_tiers
 -- Like `claim`, for archives with tiers or limits.
@@ -174,7 +168,8 @@ with recursive tier(tier) as (
     join room on room.archive_id = o.archive_id and room.n = o.n
     where s.archive_id = room.archive_id and s.number = room.number
 )
-{part given};
+{part given}
+order by kept.turn, t.priority, t.entry_id, t.run, t.position, t.id;
 
 -- name: labeled_pools
 -- The pools with labels, of some kinds, for which there may be ready tasks and whose labels this

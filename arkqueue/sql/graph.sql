@@ -58,7 +58,8 @@ order by id for no key update;
 -- Like `lock_archives`, but skip the archives that another transaction has locked. The archives are
 -- named by their ids (`archives`) or by their attempts (`attempts`). Returns all of them;
 -- `is_locked`: this statement has locked the archive. The setting `arkqueue.locked` tells the next
--- statements of the same round trip which archives these are. `in_tiers`: see `any_in_tiers`.
+-- statements of the same round trip which archives these are. `in_tiers`: an archive with ready
+-- tasks has a limit or a tier of its own, so that `claim_in_tiers` claims.
 with wanted as materialized (
     select id from archive
     where id = any(%(archives)s::bigint[] || array(

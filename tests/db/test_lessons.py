@@ -74,7 +74,6 @@ FIRES: dict[str, dict[str, Any]] = {
 
 HOT: dict[str, dict[str, Any]] = {
     "claim": claim.parameters("p", "h", 8),
-    "any_in_tiers": {},
     "claim_in_tiers": claim.parameters("p", "h", 8),
     "left_over": {},
     "withdraw": {"archives": [1]},

@@ -237,6 +237,18 @@ def test_a_claim_reads_a_few_tasks_however_long_the_history_is(session: Session)
     assert after - before <= 6
 
 
+def test_a_claim_of_one_slot_looks_at_one_archive_of_many(session: Session) -> None:
+    for n in range(12):
+        crowd(an_archive(session, f"a{n}"), 2)
+    with session.database.transaction() as connection:
+        connection.execute("set local enable_seqscan = off")
+        before = _tasks_read(connection)
+        (got,) = connection.execute(SQL["claim"], claim.parameters(PROCESS, HOST, 1)).fetchall()
+        after = _tasks_read(connection)
+    assert got["archive"] == "a0"
+    assert after - before <= 6
+
+
 def test_a_host_without_containers_does_not_read_what_needs_one(session: Session) -> None:
     """Its engine may be away for an hour, with a hundred thousand container tasks ready."""
     archive = an_archive(session)
