@@ -7,8 +7,8 @@ hooks.
 
 from __future__ import annotations
 
+import math
 import re
-import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from arkqueue.errors import ArchiveUnreachable, NotFound
 from arkqueue.model import ArchiveKind, Fault, SourceFile
 from arkqueue.repository import TOO_LONG, WORKFLOWS, Archive, is_workflow_file, linked, locate, no_folder, open_archive
 from arkqueue.repository.limits import MOST_WORKFLOW_BYTES, MOST_WORKFLOW_FILES
+from arkqueue.runtime.output import LongOutput, run_limited
 from arkqueue.workflow.nodes import MAX_FAULTS
 from arkqueue.workflow.parsing import MOST_VALUES, parse
 
@@ -27,6 +28,8 @@ it ends with 1 and refuses nothing.
 
 LONGEST_LOOK = 8
 """The most seconds that svnlook may take to list the changes of a transaction."""
+LONGEST_ANSWER = 2**26
+"""The most bytes of an answer of svnlook, such as the names of a million changed files."""
 
 _PUSHED = re.compile(r"(?P<old>[0-9a-f]+) (?P<new>[0-9a-f]+) (?P<ref>.+)", re.DOTALL)
 
@@ -172,10 +175,7 @@ class _Svnlook:
         """The parents of the folders ``_workflows`` that change, or in which something changes,
         each with a slash at the end; "" is the root.
         """
-        try:
-            changed = lines_of(self._ask("changed", timeout=LONGEST_LOOK))
-        except subprocess.TimeoutExpired:
-            raise _TooMuch("this changes too much to be checked; commit the workflow files on their own") from None
+        changed = lines_of(self._ask("changed", timeout=LONGEST_LOOK))
         beside = re.compile(rf"....((?:.*/)?){WORKFLOWS}(?:/|$)", re.DOTALL)
         return sorted({match[1] for line in changed if (match := beside.match(line))})
 
@@ -195,7 +195,7 @@ class _Svnlook:
             budget.take(files=1)
             # Each start of svnlook takes milliseconds. Only a file that begins like a link needs a
             # second one.
-            text = self._beginning(f"{root}/{name}")
+            text = self._text(f"{root}/{name}")
             budget.take(size=len(text))
             if text.startswith(b"link ") and self._is_link(f"{root}/{name}"):
                 yield linked(f"{WORKFLOWS}/{name}")
@@ -205,21 +205,15 @@ class _Svnlook:
     def _is_link(self, path: str) -> bool:
         return "svn:special" in [line.strip() for line in lines_of(self._ask("proplist", path))]
 
-    def _beginning(self, path: str) -> bytes:
-        """A file, or its beginning if it is too long."""
-        with subprocess.Popen(
-            self._command("cat", path), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        ) as look:
-            assert look.stdout is not None
-            assert look.stderr is not None
-            text = look.stdout.read(len(TOO_LONG))
-            if len(text) == len(TOO_LONG):
-                look.kill()
-                return text
-            fault = look.stderr.read()
-        if look.returncode:
-            raise self._failed("cat", fault)
-        return text
+    def _text(self, path: str) -> bytes:
+        """A file, or `TOO_LONG`."""
+        try:
+            done = run_limited(self._command("cat", path), longest=len(TOO_LONG) - 1)
+        except LongOutput:
+            return TOO_LONG
+        if done.returncode:
+            raise self._failed("cat", done.stderr)
+        return done.stdout
 
     def _command(self, command: str, *paths: str, options: Sequence[str] = ()) -> list[str]:
         # Without a UTF-8 locale, svnlook prints paths that it does not accept. `--`: a path may
@@ -229,14 +223,11 @@ class _Svnlook:
             *(*options, "--", self.repository, *paths),
         ]
 
-    def _ask(self, command: str, *paths: str, options: Sequence[str] = (), timeout: float | None = None) -> str:
-        done = subprocess.run(
-            self._command(command, *paths, options=options),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,
-            timeout=timeout,
-        )
+    def _ask(self, command: str, *paths: str, options: Sequence[str] = (), timeout: float = math.inf) -> str:
+        try:
+            done = run_limited(self._command(command, *paths, options=options), longest=LONGEST_ANSWER, timeout=timeout)
+        except (LongOutput, TimeoutError):
+            raise _TooMuch("this changes too much to be checked; commit the workflow files on their own") from None
         if done.returncode:
             raise self._failed(command, done.stderr)
         return done.stdout.decode("utf-8", "surrogateescape")

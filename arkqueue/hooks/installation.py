@@ -28,6 +28,7 @@ import shutil
 import stat
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -38,12 +39,15 @@ from arkqueue.hooks.folders import Folder
 from arkqueue.hooks.place import CHECKING, Repository, about_place, opened
 from arkqueue.model import ArchiveKind
 from arkqueue.runtime.accounts import account
+from arkqueue.runtime.output import LongOutput, run_limited
 
 CHECK_TIMEOUT = 20
 """The most seconds that a commit waits for its check."""
 
 LONGEST_NAME = 255
 """The most bytes of a file's name."""
+_LONGEST_VERSION = 2**16
+"""The most bytes in which a wget tells its version."""
 
 _MARK = b"# arkqueue-hook"
 
@@ -201,11 +205,9 @@ def _client(search: str | None) -> Path | None:
     if curl := shutil.which("curl", path=search):
         return Path(curl).absolute()
     if wget := shutil.which("wget", path=search):
-        said = subprocess.run(
-            [wget, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-        )
-        if said.stdout.startswith("GNU Wget"):
-            return Path(wget).absolute()
+        with suppress(LongOutput):
+            if run_limited([wget, "--version"], longest=_LONGEST_VERSION).stdout.startswith(b"GNU Wget"):
+                return Path(wget).absolute()
     return None
 
 
@@ -327,7 +329,7 @@ def _about_others(repository: Repository, inside: Folder, server: str, former: s
 def _shell(search: str | None) -> str:
     """A shell that can close descriptors above 9, if there is one. It starts after the commit."""
     for shell in ("/bin/sh", shutil.which("bash", path=search)):
-        if shell and not subprocess.run([shell, "-c", "exec 10>&-"], capture_output=True, check=False).returncode:
+        if shell and not subprocess.call([shell, "-c", "exec 10>&-"], stderr=subprocess.DEVNULL):
             return shell
     return "/bin/sh"
 

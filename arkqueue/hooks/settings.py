@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 from arkqueue.errors import Invalid
 from arkqueue.runtime.accounts import account
+from arkqueue.runtime.output import LongOutput, run_limited
 
 DEADLINE = 10.0
 """The seconds that Git may take for one answer."""
@@ -47,20 +47,20 @@ class Settings:
         limited = ["sh", "-c", f'ulimit -d {_MEMORY} 2>/dev/null; exec "$@"', "git", git]
         others = os.geteuid() != os.getuid()
         try:
-            done = subprocess.run(
+            done = run_limited(
                 [*limited, f"--git-dir={self._folder}", *command],
+                longest=2 * _LONGEST,
+                timeout=DEADLINE,
                 # Real and effective ids: the program cannot get root's rights back.
                 user=os.geteuid() if others else None,
                 group=os.getegid() if others else None,
                 cwd="/",
                 env=_environment(others),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=DEADLINE,
-                check=False,
             )
-        except subprocess.TimeoutExpired as error:
+        except TimeoutError as error:
             raise self._unreadable(f"git did not answer within {DEADLINE:.0f} s") from error
+        except LongOutput as error:
+            raise self._unreadable("git has more than a path to say") from error
         if done.returncode == 1 and command[0] == "config":
             return None
         said = os.fsdecode(done.stdout).removesuffix("\n")

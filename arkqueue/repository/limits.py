@@ -1,5 +1,5 @@
-"""The limits of one revision. A revision over a limit gets a fault in its run, so that a committer
-harms only their own archive.
+"""The limits of one revision, and of what a repository has in all. A revision over a limit gets a
+fault in its run, so that a committer harms only their own archive.
 
 Sizes are checked before anything is read, as far as the repository gives them: those of workflow
 files are known beforehand, the length of a Subversion log message is not.
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from arkqueue.errors import WorkspaceError
+from arkqueue.errors import ArchiveUnreachable, WorkspaceError
 from arkqueue.model import Revision
 
 MOST_WORKFLOW_FILES = 1000
@@ -34,6 +34,10 @@ COUNTING = 20.0
 """
 LONGEST_MESSAGE, LONGEST_AUTHOR = 64 * 2**10, 2**10
 """The most bytes, as UTF-8, of a message and of an author."""
+MOST_BRANCHES, MOST_BRANCH_BYTES = 200_000, 64 * 2**20
+"""The most branches of a Git repository that is scanned, and the most bytes of the list in which a
+remote names them.
+"""
 MOST_FOLLOWED = 200
 """The most externals, submodules and requests for files of Git LFS that one working copy follows,
 nested ones included.
@@ -82,6 +86,19 @@ def check_bytes(thing: str, count: int) -> None:
     """Raise `WorkspaceError` if a workspace would get too many bytes."""
     if count > MOST_BYTES:
         raise WorkspaceError(thing, f"there are more bytes: a workspace has at most {MOST_BYTES >> 30} GiB", _LESS)
+
+
+def too_many_branches(thing: str, *, are_counted: bool) -> ArchiveUnreachable:
+    """The error for a repository with more branches than are scanned. ``are_counted`` False: the
+    list of them is too long to be read.
+    """
+    fault = (
+        f"it has more than {MOST_BRANCHES:,} branches"
+        if are_counted
+        else f"the list of its branches is longer than {MOST_BRANCH_BYTES >> 20} MiB"
+    )
+    remedy = "Delete the branches there that nobody needs, or watch a clone that has only the branches to track."
+    return ArchiveUnreachable(thing, f"{fault}, and cannot be scanned", remedy)
 
 
 _LESS = "Have the task take only the paths that it needs (`checkout: [PATH, …]`), or no files at all (`checkout: none`)"

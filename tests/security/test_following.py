@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -135,6 +136,20 @@ def test_i_put_one_submodule_into_the_hooks_of_another(tmp_path: Path, victim: G
         assert done.notes == (
             f"submodule z is not followed: {server.url}: its name is within that of another submodule",
         )
+
+
+def test_i_name_a_submodule_so_that_git_repeats_the_name(tmp_path: Path, victim: GitRepository) -> None:
+    """git prints the whole name before each line of a submodule: 200 MB for 0.1 MB here."""
+    papers = a_git_repository(tmp_path, "papers")
+    with victim.served() as server:
+        linked(papers, victim.id(), "lib", server.url, 20_000 * "n", 10_000 * "\tpath=x\n")
+        tracemalloc.start()
+        try:
+            done = git_copy(str(papers.path), papers, tmp_path / "copy", server.url)
+            assert tracemalloc.get_traced_memory()[1] < 2**25
+        finally:
+            tracemalloc.stop()
+    assert done.notes == ("submodule lib is not followed: no usable .gitmodules names it",)
 
 
 def test_i_have_git_run_my_program(tmp_path: Path, victim: GitRepository) -> None:

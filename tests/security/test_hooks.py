@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -216,7 +217,7 @@ def test_i_own_one_thing_in_a_repository_of_root_s(people: People, open_folder: 
     assert install(path, server=SERVER, token="t").hooks
 
 
-@pytest.mark.parametrize("what", ["a FIFO", "a file without an end"])
+@pytest.mark.parametrize("what", ["a FIFO", "a file without an end", "a long path"])
 def test_i_have_root_read_for_ever(
     people: People, open_folder: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
@@ -226,13 +227,20 @@ def test_i_have_root_read_for_ever(
     included = path / "included"
     if what == "a FIFO":
         os.mkfifo(included)
+    elif what == "a long path":
+        included.write_text("[core]\n\thooksPath = " + 10_000_000 * "x")
     else:
         included.write_text("[core]\n\thooksPath = x")
         os.truncate(included, 2**33)
     run("git", "config", "include.path", "included", cwd=path)
     run("chown", "-R", f"{mallory.pw_uid}:{mallory.pw_gid}", path)
-    with pytest.raises(Invalid, match="cannot be opened as a Git repository"):
-        install(path, server=SERVER, token="t")
+    tracemalloc.start()
+    try:
+        with pytest.raises(Invalid, match="cannot be opened as a Git repository"):
+            install(path, server=SERVER, token="t")
+        assert tracemalloc.get_traced_memory()[1] < 2**21
+    finally:
+        tracemalloc.stop()
     assert not (path / "arkqueue").exists()
     assert os.geteuid() == 0
 

@@ -13,7 +13,8 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 from arkqueue.errors import ArchiveError, ArchiveUnreachable, WorkspaceError
 from arkqueue.model import Origin
-from arkqueue.repository.git.program import run_git
+from arkqueue.repository import limits
+from arkqueue.repository.git.program import LONGEST_ANSWER, LongAnswer, run_git
 from arkqueue.repository.location import Location
 from arkqueue.repository.origin import install_git_hooks, split_author
 
@@ -64,8 +65,18 @@ class Mirror:
                 return
 
     def _ask(self) -> tuple[str, dict[str, str]]:
+        """The branch that the remote's HEAD names, and the ids of all branch refs. A remote may list
+        any number of refs.
+        """
         head, there = "", {}
-        for line in self._git("ls-remote", "--symref", "--", self._location.url, "HEAD", _HEADS + "*").split("\n"):
+        command = ("ls-remote", "--symref", "--", self._location.url, "HEAD", _HEADS + "*")
+        try:
+            said = self._git(*command, longest=limits.MOST_BRANCH_BYTES)
+        except LongAnswer:
+            raise limits.too_many_branches(self._location.shown, are_counted=False) from None
+        if said.count(f"\t{_HEADS}") > limits.MOST_BRANCHES:
+            raise limits.too_many_branches(self._location.shown, are_counted=True)
+        for line in said.split("\n"):
             id, _, ref = line.partition("\t")
             if id.startswith("ref: ") and ref == "HEAD":
                 head = id.removeprefix("ref: ")
@@ -73,11 +84,11 @@ class Mirror:
                 there[ref] = id
         return head, there
 
-    def _git(self, *arguments: str) -> str:
+    def _git(self, *arguments: str, longest: int = LONGEST_ANSWER) -> str:
         return run_git(
             self._location.shown,
             "--git-dir", str(self.folder), "-c", "credential.helper=", "-c", f"credential.helper={self._helper()}",
-            *arguments, timeout=self._timeout,
+            *arguments, timeout=self._timeout, longest=longest,
         )  # fmt: skip
 
     def _helper(self) -> str:

@@ -12,12 +12,14 @@ import signal
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
 from arkqueue.errors import ArchiveUnreachable
+from arkqueue.runtime.output import LongOutput, read_outputs
 
 # env(1) sets the environment, so this module does not read its process's own. It also removes
 # variables that a calling hook had set.
@@ -44,6 +46,8 @@ LONGEST_MESSAGE = 1 << 16
 """The most bytes of git's error output that are kept: its end. A remote can send any number of
 messages, which git passes on.
 """
+LONGEST_ANSWER = 1 << 22
+"""The most bytes of git's output that a caller reads, unless it names another limit."""
 MESSAGE_TIMEOUT = 5.0
 """Seconds from the end of git to the end of its error output, which another program may keep open."""
 _PIECE = 1 << 18
@@ -68,23 +72,28 @@ _running: set[subprocess.Popen[bytes]] = set()
 _starting = threading.Lock()
 
 
+class LongAnswer(ArchiveUnreachable):
+    """git's output is longer than its caller reads."""
+
+
 def run_git(
     thing: str,
     *arguments: str,
     timeout: float,
     given: bytes | None = None,
+    longest: int = LONGEST_ANSWER,
     longest_file: int | None = None,
     variables: Mapping[str, str] | None = None,
 ) -> str:
     """Run git. Returns its output. A failure is `ArchiveUnreachable`, with our own words for known
     messages.
 
-    git has a process group of its own, which is ended as a whole if it takes longer than
-    ``timeout`` (seconds). ``given``: its standard input. ``longest_file``: the most bytes of a file
-    that it may write. ``variables``: additional environment variables, also for the programs that
-    git starts.
+    git has a process group of its own. The whole group is ended if git takes longer than
+    ``timeout`` (seconds), or prints more than ``longest`` bytes. ``given``: its standard input.
+    ``longest_file``: the most bytes of a file that it may write. ``variables``: additional
+    environment variables, also for the programs that git starts.
     """
-    code, out, err = _run(thing, arguments, timeout, given, longest_file, variables)
+    code, out, err = _run(thing, arguments, timeout, given, longest, longest_file, variables)
     if code:
         raise _fault(thing, code, err)
     return out.decode(errors="surrogateescape")
@@ -129,6 +138,7 @@ def _run(
     arguments: Sequence[str],
     timeout: float,
     given: bytes | None = None,
+    longest: int = LONGEST_ANSWER,
     longest_file: int | None = None,
     variables: Mapping[str, str] | None = None,
 ) -> tuple[int, bytes, bytes]:
@@ -136,16 +146,32 @@ def _run(
     command = ["env", *(f"{name}={value}" for name, value in (variables or {}).items()), *_GIT, *arguments]
     if longest_file is not None:
         command = ["sh", "-c", 'ulimit -f "$0" && exec "$@"', str(longest_file // 512), *command]
-    stdin = subprocess.DEVNULL if given is None else subprocess.PIPE
-    with _started(thing, command, stdin=stdin) as (process, messages):
+    until = time.monotonic() + timeout
+    with _as_file(given) as stdin, _started(thing, command, stdin=stdin) as (process, messages):
+        assert process.stdout is not None
         try:
-            out, _ = process.communicate(given, timeout=timeout)
+            (out,) = read_outputs(process.stdout, longest=longest, until=until)
+            process.wait(max(0.0, until - time.monotonic()))
         except BaseException as error:
             os.killpg(process.pid, signal.SIGKILL)
-            if isinstance(error, subprocess.TimeoutExpired):
+            if isinstance(error, LongOutput):
+                raise LongAnswer(thing, f"the answer of git is longer than {longest:,} bytes") from error
+            if isinstance(error, (TimeoutError, subprocess.TimeoutExpired)):
                 raise ArchiveUnreachable(thing, f"git did not finish within {timeout:g} s") from error
             raise
     return process.returncode, out, messages.end()
+
+
+@contextmanager
+def _as_file(given: bytes | None) -> Iterator[IO[bytes] | int]:
+    """The standard input of a program."""
+    if given is None:
+        yield subprocess.DEVNULL
+        return
+    with tempfile.TemporaryFile() as file:
+        file.write(given)
+        file.seek(0)
+        yield file
 
 
 def read_blobs(thing: str, repository: str, ids: Sequence[str]) -> Generator[Iterator[bytes], None, None]:
@@ -157,36 +183,34 @@ def read_blobs(thing: str, repository: str, ids: Sequence[str]) -> Generator[Ite
     configuration says. A failure is `ArchiveUnreachable`.
     """
     command = ["env", "GIT_ALLOW_PROTOCOL=", *_GIT, "--git-dir", repository, "cat-file", "--batch", "--buffer"]
-    with tempfile.TemporaryFile() as asked:
-        asked.write("".join(f"{id}\n" for id in ids).encode())
-        asked.seek(0)
-        with _started(thing, command, stdin=asked) as (process, messages):
-            answers = process.stdout
-            assert answers is not None
+    asked = "".join(f"{id}\n" for id in ids).encode()
+    with _as_file(asked) as stdin, _started(thing, command, stdin=stdin) as (process, messages):
+        answers = process.stdout
+        assert answers is not None
 
-            def fault(answer: bytes) -> ArchiveUnreachable:
-                answers.close()
-                code = process.wait()
-                return _fault(thing, code, messages.end() or answer)
+        def fault(answer: bytes) -> ArchiveUnreachable:
+            answers.close()
+            code = process.wait()
+            return _fault(thing, code, messages.end() or answer)
 
-            def pieces(size: int) -> Iterator[bytes]:
-                while size:
-                    piece = answers.read(min(size, _PIECE))
-                    if not piece:
-                        raise fault(b"it ended within a file")
-                    size -= len(piece)
-                    yield piece
-                answers.read(1)  # the end of the line
+        def pieces(size: int) -> Iterator[bytes]:
+            while size:
+                piece = answers.read(min(size, _PIECE))
+                if not piece:
+                    raise fault(b"it ended within a file")
+                size -= len(piece)
+                yield piece
+            answers.read(1)  # the end of the line
 
-            try:
-                for _ in ids:
-                    answer = answers.readline()
-                    _, kind, size = [*answer.split(), b"", b"", b""][:3]
-                    if kind != b"blob":
-                        raise fault(answer or b"it ended early")
-                    yield pieces(int(size))
-            finally:
-                process.kill()
+        try:
+            for _ in ids:
+                answer = answers.readline(_PIECE)
+                _, kind, size = [*answer.split(), b"", b"", b""][:3]
+                if kind != b"blob":
+                    raise fault(answer or b"it ended early")
+                yield pieces(int(size))
+        finally:
+            process.kill()
 
 
 class _Messages(threading.Thread):

@@ -54,6 +54,18 @@ def refused(repository: SubversionRepository, changes: Mapping[str, Content]) ->
     return str(error.value)
 
 
+def have_svnlook(subversion: SubversionRepository, folder: Path, answer: str) -> None:
+    """Have svnlook answer otherwise where the hook asks what is in ``bad/_workflows``."""
+    svnlook = folder / "programs" / "svnlook"
+    svnlook.parent.mkdir()
+    svnlook.write_text(
+        f'#!/bin/sh\ncase "$*" in *tree*bad/_workflows*) {answer} ;; esac\nPATH=/usr/bin:/bin; exec svnlook "$@"\n'
+    )
+    svnlook.chmod(0o755)
+    hook = subversion.path / "hooks" / "pre-commit"
+    hook.write_text(hook.read_text().replace("PATH=", f"PATH={svnlook.parent}:", 1))
+
+
 def push(git: GitRepository, *refs: str) -> tuple[bool, str]:
     done = subprocess.run(
         ["git", "-C", str(git.work), "push", "origin", *refs], capture_output=True, text=True, check=False
@@ -160,18 +172,18 @@ def test_folder_that_looks_like_something_else_switches_nothing_off(subversion: 
 
 def test_folder_that_cannot_be_read_lets_nothing_pass(subversion: SubversionRepository, tmp_path: Path) -> None:
     """Where svnlook fails for one folder, the commit is refused, and the faults of the others are told."""
-    svnlook = tmp_path / "programs" / "svnlook"
-    svnlook.parent.mkdir()
-    svnlook.write_text(
-        '#!/bin/sh\ncase "$*" in *tree*bad/_workflows*) exit 1 ;; esac\nPATH=/usr/bin:/bin; exec svnlook "$@"\n'
-    )
-    svnlook.chmod(0o755)
-    hook = subversion.path / "hooks" / "pre-commit"
-    hook.write_text(hook.read_text().replace("PATH=", f"PATH={svnlook.parent}:", 1))
+    have_svnlook(subversion, tmp_path, "exit 1")
     said = refused(subversion, {"bad/_workflows/a.yaml": GOOD, "c/_workflows/a.yaml": FAULTY})
     assert "bad/_workflows: this cannot be read" in said
     assert f"c/_workflows/{FAULT}" in said
     subversion.commit({"c/_workflows/a.yaml": GOOD})
+
+
+def test_list_without_an_end_is_not_read_and_lets_nothing_pass(
+    subversion: SubversionRepository, tmp_path: Path
+) -> None:
+    have_svnlook(subversion, tmp_path, "yes | head -c 100000000; exit")
+    assert "this changes too much to be checked" in refused(subversion, {"bad/_workflows/a.yaml": GOOD})
 
 
 def test_commit_with_more_than_is_checked_at_once_is_refused(subversion: SubversionRepository) -> None:

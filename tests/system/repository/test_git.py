@@ -742,16 +742,48 @@ def test_a_remote_that_needs_more_memory_than_git_may_have_is_unreachable(
         assert list(archive.heads()) == ["main"]
 
 
-def test_messages_of_git_without_end_take_no_memory(repository: GitRepository) -> None:
-    noise = "!yes | head -c 20000000 >&2; echo fatal: no space left >&2; exit 1"
+@pytest.mark.parametrize(
+    ("noise", "fault"),
+    [
+        (
+            "head -c 20000000 >&2; echo fatal: no space left >&2; exit 1",
+            r"the disk of this host is full .git: y / fatal: no space left",
+        ),
+        ("cat", "the answer of git is longer than 100,000 bytes"),
+    ],
+)
+def test_what_git_says_without_end_takes_no_memory(repository: GitRepository, noise: str, fault: str) -> None:
+    words = ("-C", str(repository.work), "-c", f"alias.noise=!yes | {noise}", "noise")
     tracemalloc.start()
     try:
-        with pytest.raises(ArchiveUnreachable, match=r"the disk of this host is full .git: y / fatal: no space left"):
-            run_git("mirror", "-C", str(repository.work), "-c", f"alias.noise={noise}", "noise", timeout=60)
+        with pytest.raises(ArchiveUnreachable, match=fault):
+            run_git("mirror", *words, timeout=60, longest=100_000)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert peak < 2**21
+
+
+def test_a_remote_that_lists_branches_without_end_is_unreachable(
+    repository: GitRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = repository.commit()
+    packed = repository.path / "packed-refs"
+    packed.write_text("".join(f"{head} refs/heads/b{number:05}\n" for number in range(20_000)))
+    with repository.served() as server:
+        archive = open_archive(locate(server.url), mirror=tmp_path / "mirror")
+        remedy = "Delete the branches there that nobody needs, or watch a clone"
+        for name, limit, fault in (
+            ("MOST_BRANCH_BYTES", 2**20, "the list of its branches is longer than 1 MiB"),
+            ("MOST_BRANCHES", 20_000, "it has more than 20,000 branches"),
+        ):
+            with monkeypatch.context() as patched:
+                patched.setattr(limits, name, limit)
+                with pytest.raises(ArchiveUnreachable, match=f"{server.url}: {fault}, and cannot be scanned. {remedy}"):
+                    archive.heads()
+        assert not list((tmp_path / "mirror").rglob("*.pack")), "nothing was fetched"
+        packed.unlink()
+        assert archive.heads() == {"main": head}
 
 
 class _Silent(SimpleHTTPRequestHandler):
