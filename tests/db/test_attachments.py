@@ -17,8 +17,8 @@ from arkqueue.queue.attachments import Begun
 from arkqueue.queue.export import Export
 from arkqueue.views.doctor import examine
 from arkqueue.views.explain import explain
-from arkqueue.views.needs import status
 from arkqueue.views.reasons import Why
+from arkqueue.views.status import status
 from tests.builders import AnArchive, an_archive
 from tests.db.portions import make_portions_small
 from tests.db.test_races import Connect, InThread, wait_until_blocked

@@ -23,8 +23,9 @@ from arkqueue.views.attention import FailuresOfBackfill, attention
 from arkqueue.views.backfills import BackfillDetail
 from arkqueue.views.doctor import examine
 from arkqueue.views.explain import explain, explain_name
-from arkqueue.views.needs import needs_of, status
+from arkqueue.views.needs import needs_of
 from arkqueue.views.runs import run as view_of_run
+from arkqueue.views.status import status
 from arkqueue.workflow.parsing import parse
 from tests.builders import AnArchive, a_workflow, an_archive, an_entry, no_lists
 from tests.db.test_races import Connect, one_after_the_other

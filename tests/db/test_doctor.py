@@ -21,8 +21,8 @@ from arkqueue.views.doctor import CHECKS, MOST, examine
 from arkqueue.views.explain import explain_name
 from arkqueue.views.installation import measure
 from arkqueue.views.locks import locks as list_locks
-from arkqueue.views.needs import status
 from arkqueue.views.runs import runs as list_runs
+from arkqueue.views.status import status
 from arkqueue.views.tasks import task as show_task
 from tests.builders import AnArchive, an_archive
 from tests.db.test_notifications import set_receivers

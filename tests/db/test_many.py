@@ -22,7 +22,7 @@ from arkqueue.queue.guards import Approver
 from arkqueue.runtime.admission import Admission
 from arkqueue.views.doctor import examine
 from arkqueue.views.explain import explain
-from arkqueue.views.needs import status
+from arkqueue.views.status import status
 from tests.builders import PROCESS, AnArchive, an_archive
 
 MANY = 2 * MOST_TASKS + 500

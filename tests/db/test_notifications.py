@@ -24,7 +24,7 @@ from arkqueue.queue import archives, deletion, holds, many, notifications, purge
 from arkqueue.queue.notifications import Delivery
 from arkqueue.views import installation
 from arkqueue.views import notifications as views
-from arkqueue.views.needs import status
+from arkqueue.views.status import status
 from tests.builders import AnArchive, a_workflow, an_archive, an_entry, faulty
 
 CI, CHAT = "https://hooks.example.org/ci", "https://chat.example.org/x"

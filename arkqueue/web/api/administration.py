@@ -17,7 +17,7 @@ from arkqueue.states import UNSETTLED, State
 from arkqueue.views.doctor import Diagnosis, examine
 from arkqueue.views.find import find_archive
 from arkqueue.views.installation import TaskManagerView, faults_of, host_named, measure, task_managers
-from arkqueue.views.needs import Status, status
+from arkqueue.views.status import Status, status
 from arkqueue.web.access import admit
 from arkqueue.web.api.archives import NewPause
 from arkqueue.web.api.calls import calls

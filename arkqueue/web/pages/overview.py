@@ -19,19 +19,10 @@ from arkqueue.views.archives import ArchiveView, archives, in_short
 from arkqueue.views.archives import in_public as archive_in_public
 from arkqueue.views.attention import recent_runs
 from arkqueue.views.installation import STEP, About, Depth, measure, queue_depth
-from arkqueue.views.needs import (
-    ASSUME_GONE,
-    MOST_ARCHIVES,
-    RESUME_LOCK,
-    Fault,
-    Others,
-    faults_of_installation,
-    in_public,
-    needs_of,
-    waiting_in,
-)
+from arkqueue.views.needs import ASSUME_GONE, MOST_ARCHIVES, RESUME_LOCK, Others, in_public, needs_of
 from arkqueue.views.remedies import SETTINGS
 from arkqueue.views.runs import RunInShort
+from arkqueue.views.status import Fault, faults_of_installation, waiting_in
 from arkqueue.views.waits import Wait, waits_of
 from arkqueue.web.pages.answer import LONGEST_NAME, Shown, in_markup, run_state, run_words, shape_of
 from arkqueue.web.pages.approving import refused_needs

@@ -20,7 +20,7 @@ from arkqueue.model import INSTALLATION, ArchiveId, End, RunId
 from arkqueue.queue import archives, claim, control, holds, locks, pauses
 from arkqueue.queue.tokens import Scope
 from arkqueue.views.explain import explain
-from arkqueue.views.needs import status
+from arkqueue.views.status import status
 from arkqueue.web.pages import overview
 from tests.builders import HOST, PROCESS, AnArchive, a_workflow, an_archive, an_entry, faulty
 from tests.db.test_backfills import an_old_archive, fill, plan_all
