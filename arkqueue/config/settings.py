@@ -22,16 +22,14 @@ from typing import Any, Self
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from arkqueue.config.containers import Docker, PersistentMount
 from arkqueue.config.openid import OpenId, OpenIdGrant, OpenIdPerson
 from arkqueue.config.receivers import Mail, Webhook, origin_of
 from arkqueue.config.values import (
     PLAIN_WORDS,
-    Cpu,
     Duration,
     Items,
     LimitOrNone,
-    Memory,
-    Pids,
     Size,
     SizeOrNothing,
     Slots,
@@ -40,10 +38,8 @@ from arkqueue.config.values import (
 )
 from arkqueue.config_sources import FILE, OF_TASKS, PREFIX, TOKEN, from_file, places
 from arkqueue.errors import ConfigurationError
-from arkqueue.model import LABEL, LONGEST_RENEWAL, MOST_ITEMS, Pull
+from arkqueue.model import LABEL, LONGEST_RENEWAL, MOST_ITEMS
 from arkqueue.names import without_password
-
-LOCAL_ENGINE = "unix:///var/run/docker.sock"
 
 
 class Credentials(Strict):
@@ -69,89 +65,6 @@ class Credentials(Strict):
         except (OSError, UnicodeDecodeError) as error:
             fault = f"the password for {self.url} cannot be read: {error}"
             raise ConfigurationError(str(self.password_file), fault, "Correct password_file.") from error
-
-
-class Docker(Strict):
-    """The container engine, and the defaults and limits of containers. Sizes are bytes, ``cpu`` is
-    a number of processors.
-    """
-
-    host: str = LOCAL_ENGINE
-    """The address of the engine; by default that of DOCKER_HOST, otherwise the local socket."""
-    image: str | None = None
-    """The image of tasks that name none, in archives that have none and may not run processes."""
-    pull: Pull = Pull.MISSING
-    """The cases in which an image is fetched, for tasks that set none."""
-    cpu: Cpu | None = None
-    memory: Memory | None = None
-    pids: Pids = 4096
-    """The limits of a task that asks for none; None: no limit, or that of ``most_…``."""
-    most_cpu: Cpu | None = None
-    most_memory: Memory | None = None
-    most_pids: Pids | None = None
-    """The most that a task may ask for; None: no limit."""
-
-    @field_validator("host")
-    @classmethod
-    def _is_engine(cls, value: str) -> str:
-        if not re.fullmatch(r"unix:///.+|[a-z]+://[^/\s]+.*", value):
-            raise PydanticCustomError(
-                "host",
-                "is not a valid address of an engine; write it like unix:///var/run/docker.sock or tcp://127.0.0.1:2375",
-            )
-        return value
-
-    @model_validator(mode="after")
-    def _defaults_are_allowed(self) -> Self:
-        for key in ("cpu", "memory", "pids"):
-            usual, most = getattr(self, key), getattr(self, f"most_{key}")
-            if "most_" + key in self.model_fields_set and key in self.model_fields_set and usual > most:
-                raise PydanticCustomError("most", f"{key} must not be more than most_{key}")
-        return self
-
-
-class PersistentMount(Strict):
-    """A folder of this host, or a volume of its engine, that tasks of some archives may use by its
-    name.
-    """
-
-    name: str
-    folder: Path | None = None
-    volume: str | None = None
-    archives: tuple[str, ...] = Field(min_length=1)
-    """Globs of archives' names."""
-    read_only: bool = False
-
-    @field_validator("name", "volume")
-    @classmethod
-    def _is_name(cls, value: str | None) -> str | None:
-        if value is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", value):
-            raise PydanticCustomError("name", "is not a valid name; use letters, digits, '.', '_' and '-', at most 100")
-        return value
-
-    @field_validator("folder")
-    @classmethod
-    def _is_a_folder_to_give(cls, value: Path | None) -> Path | None:
-        if value is None:
-            return None
-        if not value.is_absolute() or ".." in value.parts:
-            raise PydanticCustomError("folder", "is not an absolute path; write it like /srv/indexes")
-        if os.path.realpath(value) == "/":
-            raise PydanticCustomError(
-                "folder", "is the whole host; name a folder that holds nothing but what tasks keep"
-            )
-        return value
-
-    @model_validator(mode="after")
-    def _one_source(self) -> Self:
-        if (self.folder is None) == (self.volume is None):
-            raise PydanticCustomError("source", "give folder or volume, one of them")
-        return self
-
-    @property
-    def source(self) -> Path | str:
-        """The folder, or the name of the volume."""
-        return self.folder or self.volume or ""
 
 
 class Configuration(Strict):
