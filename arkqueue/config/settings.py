@@ -1,5 +1,5 @@
 """Configuration: read once, validated whole, frozen, passed down. No module reads the environment
-but this one and ``config_sources``.
+but those of this package and ``config_sources``.
 
 Four places, the later ones win: the defaults; ``arkqueue.toml`` in the home folder, or the file
 that ``--config`` or ``ARKQUEUE_CONFIG`` names; ``ARKQUEUE_<KEY>`` for every key that has one value
@@ -13,8 +13,6 @@ import difflib
 import ipaddress
 import os
 import re
-import shlex
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -36,10 +34,9 @@ from arkqueue.config.values import (
     Strict,
     is_address,
 )
-from arkqueue.config_sources import FILE, OF_TASKS, PREFIX, TOKEN, from_file, places
+from arkqueue.config_sources import OF_TASKS, PREFIX, TOKEN, from_file, places
 from arkqueue.errors import ConfigurationError
 from arkqueue.model import LABEL, LONGEST_RENEWAL, MOST_ITEMS
-from arkqueue.names import without_password
 
 
 class Credentials(Strict):
@@ -362,40 +359,6 @@ def _overlap(outer: Path, inner: Path | str) -> bool:
     host.
     """
     return Path(inner).is_relative_to(outer) or Path(os.path.realpath(inner)).is_relative_to(os.path.realpath(outer))
-
-
-def readable_secrets(configuration: Configuration, file: Path | None = None) -> list[str]:
-    """Warnings about secrets in the configuration that everybody on this host may read. ``file``:
-    the configuration file that the user named.
-    """
-    asked_for = os.environ.get(PREFIX + "CONFIG")
-    path = file or Path(asked_for or configuration.home / FILE).expanduser()
-    found = from_file(path, required=False)
-    names = ["token"] if "token" in found else []
-    if re.search(r"\bpassword\s*=|://[^/@]*:[^/@]+@", str(found.get("database", ""))):
-        names.append("the database's password")
-    entries = [entry for entry in found.get("credentials", ()) if isinstance(entry, dict)]
-    names += [f"the password for {without_password(str(entry.get('url')))}" for entry in entries if "password" in entry]
-    files = [(path, name) for name in names]
-    files += [
-        (c.password_file, f"the password for {without_password(c.url)}")
-        for c in configuration.credentials
-        if c.password_file
-    ]
-    return [
-        f"{at}: everybody on this host may read {name}. Close the file: chmod o-r {shlex.quote(str(at))}"
-        for at, name in files
-        if _is_readable_by_all(at)
-    ]
-
-
-def _is_readable_by_all(path: Path) -> bool:
-    """Whether everybody may read a file, and enter each folder above it."""
-    try:
-        real = path.resolve()
-        return bool(real.stat().st_mode & stat.S_IROTH) and all(f.stat().st_mode & stat.S_IXOTH for f in real.parents)
-    except OSError:
-        return False
 
 
 def variables() -> dict[str, tuple[str, ...]]:
