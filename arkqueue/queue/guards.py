@@ -28,9 +28,9 @@ from arkqueue.names import task_name
 from arkqueue.plan.entry import Entry
 from arkqueue.plan.globs import is_guarded, matches
 from arkqueue.plan.ledger import BY_A_GUARD, BY_WORKFLOW_AUTHORS
+from arkqueue.queue.content import files_of
 from arkqueue.queue.done import Refused
 from arkqueue.queue.graph import Graph
-from arkqueue.queue.storage import files_of
 
 NO_FILES: Final = files_of(Workflow())
 """The digest of a revision without workflow files. The author of the first files has written them all."""

@@ -20,9 +20,10 @@ from arkqueue.plan import BEGINNING, Draft, Entry, Known, generations, part_of
 from arkqueue.plan.ledger import BY_WORKFLOW_AUTHORS
 from arkqueue.queue import ending, schedules
 from arkqueue.queue.changes import change
+from arkqueue.queue.content import Content, files_of
 from arkqueue.queue.graph import Graph
 from arkqueue.queue.guards import WorkflowGuard
-from arkqueue.queue.storage import Branch, Content, Head, ahead_of, files_of, new_ids, read, write
+from arkqueue.queue.storage import Branch, Head, ahead_of, new_ids, read, write
 
 __all__ = [
     "MOST_GENERATIONS",

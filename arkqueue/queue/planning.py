@@ -39,8 +39,9 @@ from arkqueue.plan.edges import EVERYTHING
 from arkqueue.plan.ledger import Place
 from arkqueue.queue import ending
 from arkqueue.queue.changes import BRIEF, TOO_LONG, change, change_in_turn
+from arkqueue.queue.content import Content, bound, items_of_list, workflow_of
 from arkqueue.queue.graph import Graph
-from arkqueue.queue.storage import Content, bound, items_of_list, occurrence, read, workflow_of, write
+from arkqueue.queue.storage import occurrence, read, write
 from arkqueue.queue.triggering import Part, planned_before
 from arkqueue.states import State
 

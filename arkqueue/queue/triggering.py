@@ -21,6 +21,7 @@ from arkqueue.names import name_of
 from arkqueue.plan import BEGINNING, MOST_ROWS, Draft, Edge, Occurrence, Plan, plan
 from arkqueue.plan.ledger import BY_WORKFLOW_AUTHORS
 from arkqueue.queue.changes import change
+from arkqueue.queue.content import Content, bound, kept_lists, repair_definitions, workflow_of
 from arkqueue.queue.graph import Graph
 from arkqueue.queue.guards import Approver, refuse_left_out
 from arkqueue.queue.refusals import (
@@ -34,18 +35,7 @@ from arkqueue.queue.refused_runs import (
     refuse_outdated,
     sources_left_out,
 )
-from arkqueue.queue.storage import (
-    Branch,
-    Content,
-    Reading,
-    bound,
-    kept_lists,
-    occurrence,
-    read,
-    repair_definitions,
-    workflow_of,
-    write,
-)
+from arkqueue.queue.storage import Branch, Reading, occurrence, read, write
 from arkqueue.workflow import digest_of
 
 NONE: Mapping[str, tuple[Item, ...]] = MappingProxyType({})

@@ -14,9 +14,9 @@ from arkqueue.db.session import Session
 from arkqueue.errors import Conflict, Forbidden
 from arkqueue.model import ArchiveId, BranchId, PayloadKind, RunId, SourceFile, Workflow
 from arkqueue.queue import archives, control, guards, holds, ledger, schedules, submissions
+from arkqueue.queue.content import files_of
 from arkqueue.queue.guards import Approver
 from arkqueue.queue.holds import How
-from arkqueue.queue.storage import files_of
 from arkqueue.views.explain import explain
 from arkqueue.workflow.parsing import parse
 from tests.builders import AnArchive, a_workflow, an_archive, an_entry
