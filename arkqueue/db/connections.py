@@ -32,11 +32,9 @@ from __future__ import annotations
 import copy
 import logging
 import math
-import os
 import random
 import re
 import select
-import socket
 import threading
 import time
 import weakref
@@ -53,6 +51,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from arkqueue.db.lists import Lists
 from arkqueue.db.pipelines import Answer, Call, keep_prepared, run
+from arkqueue.db.watchdog import Watchdog
 from arkqueue.errors import ArkqueueError, Busy, DatabaseUnavailable
 
 Connection = psycopg.Connection[DictRow]
@@ -378,73 +377,6 @@ class Refused(DatabaseUnavailable):
     """The server answers, but refuses the user, password or database: a retry helps only after
     somebody has corrected this.
     """
-
-
-class Guard:
-    """One call under the watchdog. ``cut``: the call was overdue, and its connection was cut."""
-
-    __slots__ = ("cut", "deadline", "descriptor")
-
-    def __init__(self, descriptor: int, deadline: float) -> None:
-        self.descriptor, self.deadline, self.cut = descriptor, deadline, False
-
-
-class Watchdog:
-    """Cuts the connections of overdue calls: nothing else wakes a client whose server is silent.
-
-    The watchdog keeps its own descriptor of each connection as long as the object lives. libpq may
-    close its own descriptor at any moment, and the number could then be that of another file. The
-    descriptor is made only once: one more system call in each call of the database would be one
-    more point at which threads switch.
-    """
-
-    def __init__(self) -> None:
-        self._guards: set[Guard] = set()
-        self._descriptors: weakref.WeakKeyDictionary[psycopg.Connection[Any], int] = weakref.WeakKeyDictionary()
-        self._lock = threading.Lock()
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="database-watchdog", daemon=True)
-        self._thread.start()
-
-    @contextmanager
-    def guard(self, connection: psycopg.Connection[Any], seconds: float) -> Iterator[Guard]:
-        with self._lock:
-            guard = Guard(self._descriptor(connection), time.monotonic() + seconds)
-            self._guards.add(guard)
-        try:
-            yield guard
-        finally:
-            with self._lock:
-                self._guards.discard(guard)
-
-    def _descriptor(self, connection: psycopg.Connection[Any]) -> int:
-        descriptor = self._descriptors.get(connection)
-        if descriptor is None:
-            descriptor = self._descriptors[connection] = os.dup(connection.fileno())
-            weakref.finalize(connection, os.close, descriptor)
-        return descriptor
-
-    def close(self) -> None:
-        self._closed.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._closed.wait(1.0):
-            self.look(time.monotonic())
-
-    def look(self, now: float) -> None:
-        """Cut the connections of all calls whose deadline is past."""
-        with self._lock:
-            for guard in self._guards:
-                if guard.deadline < now:
-                    guard.cut = True
-                    cut(guard.descriptor)
-
-
-def cut(descriptor: int) -> None:
-    """Shut down a socket while another thread waits for it."""
-    with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as end:
-        end.shutdown(socket.SHUT_RDWR)
 
 
 def _complete(conninfo: str, application_name: str, *, pooler: bool) -> dict[str, Any]:

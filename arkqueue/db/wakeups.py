@@ -35,7 +35,8 @@ from typing import Protocol
 
 import psycopg
 
-from arkqueue.db.connections import Connection, Database, cut
+from arkqueue.db.connections import Connection, Database
+from arkqueue.db.watchdog import cut
 from arkqueue.errors import DatabaseUnavailable
 from arkqueue.runtime.wakeup import Bell
 

@@ -19,6 +19,7 @@ from psycopg.conninfo import make_conninfo
 
 from arkqueue.db import connections as module
 from arkqueue.db.connections import Connection, Database, Refused
+from arkqueue.db.watchdog import Watchdog
 from arkqueue.errors import ArkqueueError, Busy, DatabaseUnavailable
 
 
@@ -196,8 +197,8 @@ def test_the_watchdog_keeps_one_descriptor_for_each_connection_that_lives(
         closed.append(descriptor)
         os.close(descriptor)
 
-    watchdog = module.Watchdog()
-    monkeypatch.setattr(module, "os", SimpleNamespace(dup=os.dup, close=close))
+    watchdog = Watchdog()
+    monkeypatch.setattr("arkqueue.db.watchdog.os", SimpleNamespace(dup=os.dup, close=close))
     try:
         with database.connect() as connection:
             for _ in range(3):
