@@ -18,8 +18,9 @@ from arkqueue.model import ArchiveKind, ChangeStatus, FileChange, Origin, Revisi
 from arkqueue.repository import ONLY_KEY, Advance, Fork, LastKnown, NewBranch, Survey, SurveyOptions
 from arkqueue.repository.limits import TooManyPaths
 from arkqueue.repository.location import Identity
-from arkqueue.repository.reader import messages
-from arkqueue.repository.reader.messages import Malformed, ReaderFault
+from arkqueue.repository.reader import frames, messages, workflows
+from arkqueue.repository.reader.frames import Malformed
+from arkqueue.repository.reader.messages import ReaderFault
 from arkqueue.workflow.parsing import parse
 
 REVISION = Revision("12", 12, "Zoë", datetime(2026, 11, 24, tzinfo=UTC), "a\n\u2028b", Origin("pdf@3", 2), "long")
@@ -27,9 +28,9 @@ REVISION = Revision("12", 12, "Zoë", datetime(2026, 11, 24, tzinfo=UTC), "a\n\u
 
 def sent(value: object) -> Any:
     """As it arrives."""
-    data = messages.frame({"answer": value})
-    assert messages.length(data[:4]) == len(data) - 4
-    return messages.message(data[4:])["answer"]
+    data = frames.frame({"answer": value})
+    assert frames.length(data[:4]) == len(data) - 4
+    return frames.message(data[4:])["answer"]
 
 
 def a_list(path: str) -> SourceFile:
@@ -38,7 +39,7 @@ def a_list(path: str) -> SourceFile:
 
 def test_lists_arrive_with_the_workflow_that_names_them() -> None:
     files = [SourceFile("_workflows/a.yaml", b"- {name: a, command: x, foreach: {file: v.txt}}")]
-    taken = messages.take_workflow(sent(messages.put_workflow(files, a_list, 10)))
+    taken = workflows.take_workflow(sent(workflows.put_workflow(files, a_list, 10)))
     assert taken == parse(files, a_list)
     assert [item.key for item in taken.items_of(taken.tasks[0]) or ()] == ["a", "b"]
     assert taken.list_files == ("v.txt",)
@@ -46,7 +47,7 @@ def test_lists_arrive_with_the_workflow_that_names_them() -> None:
 
 def test_a_list_that_is_named_behind_escapes_is_a_fault() -> None:
     files = [SourceFile("_workflows/a.yaml", b'- {name: a, command: x, "fore\\u0061ch": {file: v.txt}}')]
-    (fault,) = messages.take_workflow(sent(messages.put_workflow(files, a_list, 10))).faults
+    (fault,) = workflows.take_workflow(sent(workflows.put_workflow(files, a_list, 10))).faults
     assert "the word foreach is written with escapes" in fault.message
 
 
@@ -65,7 +66,7 @@ def test_what_is_put_is_taken() -> None:
     identity = Identity(ArchiveKind.SUBVERSION, "file:///x", "uuid", "trunk")
     assert messages.take_identity(sent(messages.put_identity(identity))) == identity
     file = SourceFile("_workflows/a.yaml", bytes(range(256)), "fault")
-    assert messages.take_files(sent([messages.put_file(file)])) == (file,)
+    assert workflows.take_files(sent([workflows.put_file(file)])) == (file,)
     for change in (TreeChange((b"a/\xff", "ä".encode()), -4096, 17, {2**60: b"a", 0: b""}), TreeChange((), 0)):
         assert messages.take_change(sent(messages.put_change(change))) == change
     changes = (FileChange(ChangeStatus.ADDED, "a\udcff"), FileChange(ChangeStatus.DELETED, "ä"))
@@ -80,14 +81,14 @@ def test_what_is_put_is_taken() -> None:
         assert messages.take_update(sent(messages.put_update(survey, made))) == (survey, made)
 
 
-@pytest.mark.parametrize("rest", [b"", b"#" * messages.SHORT], ids=["short", "long"])
+@pytest.mark.parametrize("rest", [b"", b"#" * workflows.SHORT], ids=["short", "long"])
 def test_workflow_files_arrive_parsed(rest: bytes) -> None:
     good, faulty = b"- {name: a, command: make, env: {A: x}}\n", b"- {name: a, comand: make}\n"
     for body in (good, faulty):
         files = [SourceFile("_workflows/a.yaml", body + rest), SourceFile("_workflows/b.yaml", fault="is a link")]
-        put = messages.put_workflow(files, a_list, 10)
+        put = workflows.put_workflow(files, a_list, 10)
         assert ("files" in put) == (not rest)
-        assert messages.take_workflow(sent(put)) == parse(files)
+        assert workflows.take_workflow(sent(put)) == parse(files)
     assert parse([SourceFile("_workflows/a.yaml", good + rest)]).tasks
 
 
@@ -112,14 +113,14 @@ REVISION_OF = messages.put_revision(REVISION)
 @pytest.mark.parametrize(
     ("take", "answer"),
     [
-        (messages.text, 1),
-        (messages.texts, ["a", 1]),
-        (messages.texts, {"a": "b"}),
-        (messages.names, {"main": None}),
-        (messages.truth, 1),
-        (messages.number, True),
-        (messages.number, 2**63),
-        (messages.nothing, 0),
+        (frames.text, 1),
+        (frames.texts, ["a", 1]),
+        (frames.texts, {"a": "b"}),
+        (frames.names, {"main": None}),
+        (frames.truth, 1),
+        (frames.number, True),
+        (frames.number, 2**63),
+        (frames.nothing, 0),
         (messages.take_revision, {**REVISION_OF, "number": "12"}),
         (messages.take_revision, {**REVISION_OF, "date": "2026-11-24T00:00:00"}),
         (messages.take_revision, {**REVISION_OF, "date": "yesterday"}),
@@ -130,19 +131,19 @@ REVISION_OF = messages.put_revision(REVISION)
         (messages.take_forks, {"topic": ["a"]}),
         (messages.take_heads, {"heads": {}, "gone": {}, "are_checked": True}),
         (messages.take_identity, ["bazaar", "x", "", ""]),
-        (messages.take_files, [["a", "%%%", ""]]),
-        (messages.take_workflow, {"tasks": [{"name": 1}], "faults": []}),
-        (messages.take_workflow, {"tasks": [], "faults": [["a.yaml", "1", 1, "wrong", "", ""]]}),
-        (messages.take_workflow, {"tasks": []}),
+        (workflows.take_files, [["a", "%%%", ""]]),
+        (workflows.take_workflow, {"tasks": [{"name": 1}], "faults": []}),
+        (workflows.take_workflow, {"tasks": [], "faults": [["a.yaml", "1", 1, "wrong", "", ""]]}),
+        (workflows.take_workflow, {"tasks": []}),
         (
-            messages.take_workflow,
+            workflows.take_workflow,
             {"tasks": [{"name": "a", "foreach": {"items": "x"}}], "faults": [], "lists": {}, "list_files": []},
         ),
-        (messages.take_workflow, {"tasks": [], "faults": [], "lists": {"x": [["a"]]}, "list_files": []}),
-        (messages.take_lists(1), {"lists": [], "faults": []}),
-        (messages.take_lists(1), {"lists": [[["a"]]], "faults": []}),
-        (messages.take_lists(0), {"lists": [], "faults": [["a.csv", "1", 1, "wrong", "", ""]]}),
-        (messages.take_workflow, {"files": [["a.yaml", "IyMj" * messages.SHORT, ""]]}),
+        (workflows.take_workflow, {"tasks": [], "faults": [], "lists": {"x": [["a"]]}, "list_files": []}),
+        (workflows.take_lists(1), {"lists": [], "faults": []}),
+        (workflows.take_lists(1), {"lists": [[["a"]]], "faults": []}),
+        (workflows.take_lists(0), {"lists": [], "faults": [["a.csv", "1", 1, "wrong", "", ""]]}),
+        (workflows.take_workflow, {"files": [["a.yaml", "IyMj" * workflows.SHORT, ""]]}),
         (messages.take_change, {"made": ["../etc/shadow"], "grown": 0}),
         (messages.take_change, {"made": ["/etc/shadow"], "grown": 0}),
         (messages.take_change, {"made": ["a/../../b"], "grown": 0}),
@@ -165,10 +166,10 @@ def test_what_is_no_answer_is_refused(take: Callable[[object], object], answer: 
 
 def test_no_frame_is_longer_than_the_limit() -> None:
     with pytest.raises(Malformed, match="more than"):
-        messages.length((messages.LONGEST + 1).to_bytes(4, "big"))
+        frames.length((frames.LONGEST + 1).to_bytes(4, "big"))
 
 
 @pytest.mark.parametrize("body", [b"", b"1", b"[]", b'{"a":', b"\xff", b"[" * 10**6, json.dumps(10**400).encode()])
 def test_what_is_no_message_is_refused(body: bytes) -> None:
     with pytest.raises(Malformed):
-        messages.message(body)
+        frames.message(body)

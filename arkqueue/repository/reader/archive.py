@@ -29,11 +29,9 @@ from arkqueue.repository.location import Identity, Location
 from arkqueue.repository.protocol import ONLY_KEY, Advance, Fork, Known, NewBranch, Survey, SurveyOptions
 from arkqueue.repository.reader import client
 from arkqueue.repository.reader.client import Call, ReaderProcesses
+from arkqueue.repository.reader.frames import Malformed, nothing, optional, text, texts, truth
 from arkqueue.repository.reader.messages import (
-    Malformed,
     inside,
-    nothing,
-    optional,
     put_fork,
     put_known,
     put_location,
@@ -43,21 +41,15 @@ from arkqueue.repository.reader.messages import (
     take_advance,
     take_baselines,
     take_changes,
-    take_file,
-    take_files,
     take_followed,
     take_forks,
     take_heads,
     take_identity,
-    take_lists,
     take_revision,
     take_survey,
     take_update,
-    take_workflow,
-    text,
-    texts,
-    truth,
 )
+from arkqueue.repository.reader.workflows import take_file, take_files, take_lists, take_workflow
 from arkqueue.repository.tree_writer import Early
 
 T = TypeVar("T")

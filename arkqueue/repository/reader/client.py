@@ -41,14 +41,8 @@ from pathlib import Path
 from typing import Any
 
 from arkqueue.errors import ArchiveHarmful, ArchiveUnreachable, HostFault, WorkspaceError
-from arkqueue.repository.reader.messages import (
-    LENGTH,
-    Malformed,
-    frame,
-    length,
-    message,
-    take_error,
-)
+from arkqueue.repository.reader.frames import LENGTH, Malformed, frame, length, message
+from arkqueue.repository.reader.messages import take_error
 from arkqueue.repository.reader.process import OUT_OF_MEMORY, TERMINATED
 
 DEADLINE = 600.0

@@ -5,6 +5,9 @@ A reader process parses content of strangers, so the server trusts no answer: ea
 bounded, and each part of it is checked before it becomes an object of `model`. A part that is not
 valid is `Malformed`. Nothing here can make the server run code, as an object of `pickle` could.
 
+``frames`` has the frames and the plain values in them, and ``workflows`` the parts that the parser
+reads or makes. All other parts, and errors, are here.
+
     server                                          reader
                                                     {"ready": true}
     {"since", "location", "call", "given", …}
@@ -13,57 +16,23 @@ valid is `Malformed`. Nothing here can make the server run code, as an object of
 
 from __future__ import annotations
 
-import base64
-import binascii
 import errno
-import json
 import os
-import socket
-import struct
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from arkqueue import errors
-from arkqueue.model import (
-    ArchiveKind,
-    ChangeStatus,
-    Fault,
-    FileChange,
-    Item,
-    Origin,
-    PayloadKind,
-    Revision,
-    Schema,
-    SourceFile,
-    TreeChange,
-    Workflow,
-)
+from arkqueue.model import ArchiveKind, ChangeStatus, FileChange, Origin, Revision, TreeChange
 from arkqueue.repository.following.allowance import Followed
 from arkqueue.repository.limits import TooManyPaths
 from arkqueue.repository.location import Identity, Location
 from arkqueue.repository.protocol import Advance, Fork, Known, LastKnown, NewBranch, Survey, SurveyOptions
+from arkqueue.repository.reader.frames import Malformed, array, mapping, names, number, optional, text, texts, truth
 
-T = TypeVar("T")
-
-LONGEST = 256 * 2**20
-"""The most bytes of a frame. The paths of a million files take a quarter of that, the items of the
-longest list at most three quarters.
-"""
-LENGTH = struct.Struct(">I")
-"""The header of each frame: its number of bytes."""
-SHORT = 2**14
-"""The most bytes of workflow files that the server parses itself, within some milliseconds. The
-parser takes 11 MB of memory, once.
-"""
-LONGEST_ITEMS = 96 * 2**20
-"""The most bytes of the items of a payload on the socket, where a character outside ASCII takes
-six.
-"""
-_ENCODER = json.JSONEncoder(separators=(",", ":"))
 _NO_DATE = datetime.fromtimestamp(0, UTC)
 """Stands for the date of a commit that is compared by its id alone."""
 LONGEST_FAULT = 2**16
@@ -84,116 +53,11 @@ _KINDS: dict[str, type[errors.ArkqueueError]] = {
 }
 
 
-class Malformed(Exception):
-    """An answer that no correct reader gives."""
-
-
 class ReaderFault(Exception):
     """An unexpected error in a reader process. The text begins with the error's type."""
 
 
-def frame(message: Mapping[str, Any]) -> bytes:
-    """The bytes of a message with its header. Raises `Malformed` if it is too long."""
-    body = _ENCODER.encode(message).encode()
-    if len(body) > LONGEST:
-        raise Malformed(f"an answer of {len(body):,} bytes, more than {LONGEST:,}")
-    return LENGTH.pack(len(body)) + body
-
-
-def length(head: bytes | bytearray) -> int:
-    """The length of the next frame, from its header. Raises `Malformed` if it is too long."""
-    (announced,) = LENGTH.unpack(head)
-    if announced > LONGEST:
-        raise Malformed(f"an answer of {announced:,} bytes, more than {LONGEST:,}")
-    return int(announced)
-
-
-def message(body: bytes | bytearray) -> dict[str, Any]:
-    """The content of a frame."""
-    try:
-        found = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise Malformed(f"an answer that is not JSON ({error})") from None
-    return _dict(found)
-
-
-def receive(connection: socket.socket) -> dict[str, Any] | None:
-    """The next message, for the reader, which waits without a limit; None when the server has
-    ended.
-    """
-    head = _exactly(connection, LENGTH.size)
-    if head is None:
-        return None
-    body = _exactly(connection, length(head))
-    return None if body is None else message(body)
-
-
-def _exactly(connection: socket.socket, size: int) -> bytearray | None:
-    data = bytearray(size)
-    view = memoryview(data)
-    while view:
-        count = connection.recv_into(view)
-        if not count:
-            return None
-        view = view[count:]
-    return data
-
-
 # --- Parts of messages: ``put`` makes JSON of an object, ``take`` checks JSON and makes the object of it ----------------
-
-
-def _dict(value: object) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise Malformed(f"{type(value).__name__} in place of an object")
-    return value
-
-
-def _list(value: object) -> list[Any]:
-    if not isinstance(value, list):
-        raise Malformed(f"{type(value).__name__} in place of a list")
-    return value
-
-
-def text(value: object) -> str:
-    if not isinstance(value, str):
-        raise Malformed(f"{type(value).__name__} in place of a text")
-    return value
-
-
-def number(value: object) -> int:
-    if type(value) is not int or not -(2**63) <= value < 2**63:
-        raise Malformed("something in place of a whole number")
-    return value
-
-
-def truth(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise Malformed(f"{type(value).__name__} in place of true or false")
-    return value
-
-
-def nothing(value: object) -> None:
-    if value is not None:
-        raise Malformed("an answer where none is expected")
-
-
-def texts(value: object) -> tuple[str, ...]:
-    found = _list(value)
-    if not all(isinstance(one, str) for one in found):
-        raise Malformed("a list with something other than texts")
-    return tuple(found)
-
-
-def names(value: object) -> dict[str, str]:
-    """Texts by name: heads of branches, keys of revisions."""
-    found = _dict(value)
-    if not all(isinstance(one, str) for one in found.values()):
-        raise Malformed("a mapping with something other than texts")
-    return found
-
-
-def optional(take: Callable[[Any], T]) -> Callable[[Any], T | None]:
-    return lambda value: None if value is None else take(value)
 
 
 def put_revision(revision: Revision, *, with_message: bool = True) -> dict[str, Any]:
@@ -215,7 +79,7 @@ def put_revision(revision: Revision, *, with_message: bool = True) -> dict[str, 
 
 
 def take_revision(value: object) -> Revision:
-    found = _dict(value)
+    found = mapping(value)
     try:
         date = datetime.fromisoformat(text(found.get("date")))
     except ValueError as error:
@@ -224,7 +88,7 @@ def take_revision(value: object) -> Revision:
         raise Malformed("a date without a time zone")
     origin = None
     if found.get("origin") is not None:
-        parts = _list(found["origin"])
+        parts = array(found["origin"])
         if len(parts) != 2:
             raise Malformed("an invalid origin")
         origin = Origin(text(parts[0]), number(parts[1]))
@@ -254,10 +118,10 @@ def take_advance(value: object) -> tuple[Advance, dict[str, str]]:
     """An advance, and the keys of the workflow files of its revisions, if they were asked for and
     could be read.
     """
-    found = _dict(value)
+    found = mapping(value)
     advance = Advance(
         texts(found.get("dropped")),
-        tuple(map(take_revision, _list(found.get("revisions")))),
+        tuple(map(take_revision, array(found.get("revisions")))),
         truth(found.get("complete")),
         optional(take_revision)(found.get("baseline")),
     )
@@ -273,14 +137,14 @@ def put_fork(fork: Fork) -> list[Any]:
 
 
 def take_fork(value: object) -> Fork:
-    parts = _list(value)
+    parts = array(value)
     if len(parts) != 2 or number(parts[1]) < 0:
         raise Malformed("an invalid fork")
     return Fork(optional(text)(parts[0]), parts[1])
 
 
 def take_forks(value: object) -> dict[str, Fork]:
-    return {name: take_fork(one) for name, one in _dict(value).items()}
+    return {name: take_fork(one) for name, one in mapping(value).items()}
 
 
 def put_known(known: Known, kind: ArchiveKind) -> list[Any]:
@@ -330,7 +194,7 @@ def _names(value: object) -> frozenset[str]:
 
 
 def take_heads(value: object) -> Heads:
-    found = _dict(value)
+    found = mapping(value)
     ahead, keys = optional(take_advance)(found.get("ahead")) or (None, {})
     return Heads(
         names(found.get("heads")),
@@ -344,7 +208,7 @@ def take_heads(value: object) -> Heads:
 
 
 def take_baselines(value: object) -> dict[str, Revision]:
-    return {name: take_revision(one) for name, one in _dict(value).items()}
+    return {name: take_revision(one) for name, one in mapping(value).items()}
 
 
 def put_identity(identity: Identity) -> list[str]:
@@ -356,147 +220,6 @@ def take_identity(value: object) -> Identity:
     if len(parts) != 4 or parts[0] not in set(ArchiveKind):
         raise Malformed("an invalid identity")
     return Identity(ArchiveKind(parts[0]), *parts[1:])
-
-
-def put_file(file: SourceFile) -> list[str]:
-    return [file.path, base64.b64encode(file.text).decode(), file.fault]
-
-
-def take_files(value: object) -> tuple[SourceFile, ...]:
-    return tuple(map(take_file, _list(value)))
-
-
-def take_file(value: object) -> SourceFile:
-    parts = texts(value)
-    if len(parts) != 3:
-        raise Malformed("an invalid file")
-    try:
-        return SourceFile(parts[0], base64.b64decode(parts[1], validate=True), parts[2])
-    except (binascii.Error, ValueError):
-        raise Malformed("a file whose text is invalid") from None
-
-
-def put_workflow(
-    files: Sequence[SourceFile], read_file: Callable[[str], SourceFile], most_items: int
-) -> dict[str, Any]:
-    """Workflow files: short ones as texts; longer ones, and those that may name a list or a schema,
-    parsed. `workflow` limits what a committer can put into them.
-    """
-    if sum(len(file.text) for file in files) <= SHORT and not any(
-        word in file.text for word in (b"foreach", b"schema") for file in files
-    ):
-        return {"files": [put_file(file) for file in files]}
-    from arkqueue.workflow import to_json
-    from arkqueue.workflow.parsing import parse
-
-    parsed = parse(files, read_file, most_items)
-    return {
-        "tasks": [to_json(task) for task in parsed.tasks],
-        "faults": [astuple(fault) for fault in parsed.faults],
-        "list_files": list(parsed.list_files),
-        "lists": {digest: list(items) for digest, items in parsed.lists.items()},
-        "schema": parsed.schema and astuple(parsed.schema),
-    }
-
-
-def take_workflow(value: object) -> Workflow:
-    from arkqueue.workflow import from_json
-    from arkqueue.workflow.parsing import parse
-
-    found = _dict(value)
-    if "files" in found:
-        files = take_files(found["files"])
-        if sum(len(file.text) for file in files) > SHORT:
-            raise Malformed("workflow files that are too long for the server to parse")
-        return parse(files, _unread)
-    try:
-        tasks = tuple(from_json(_dict(task)) for task in _list(found.get("tasks")))
-        lists = {digest: take_items(items) for digest, items in _dict(found.get("lists")).items()}
-    except ValueError as error:
-        raise Malformed(f"an invalid task ({str(error)[:200]})") from None
-    named = {task.foreach.items for task in tasks if task.foreach and not task.foreach.is_of_submission}
-    if not named <= lists.keys():
-        raise Malformed("a task whose list is not there")
-    schema = None
-    if found.get("schema") is not None:
-        parts = _list(found["schema"])
-        if len(parts) != 2:
-            raise Malformed("an invalid schema")
-        schema = Schema(text(parts[0]), parts[1])
-    faults = tuple(map(_fault, _list(found.get("faults"))))
-    return Workflow(tasks, faults, lists, texts(found.get("list_files")), schema)
-
-
-def put_lists(
-    wanted: Sequence[tuple[str, str | None]], read_file: Callable[[str], SourceFile], most_items: int
-) -> dict[str, Any]:
-    """Lists of a revision, and their faults."""
-    from arkqueue.workflow.list_files import read_lists
-
-    found, faults = read_lists(wanted, read_file, most_items)
-    return {"lists": [list(items) for items in found], "faults": [astuple(fault) for fault in faults]}
-
-
-def take_lists(count: int) -> Callable[[object], tuple[list[tuple[Item, ...]], list[Fault]]]:
-    """A function that takes ``count`` lists."""
-
-    def take(value: object) -> tuple[list[tuple[Item, ...]], list[Fault]]:
-        found = _dict(value)
-        lists = [take_items(items) for items in _list(found.get("lists"))]
-        if len(lists) != count:
-            raise Malformed("lists that were not asked for")
-        return lists, list(map(_fault, _list(found.get("faults"))))
-
-    return take
-
-
-def _unread(path: str) -> SourceFile:
-    """Stands for a list that a short file names in a form that only a parser finds."""
-    return SourceFile(
-        path, fault="it cannot be read, because the word foreach is written with escapes; write it plainly"
-    )
-
-
-def take_items(value: object) -> tuple[Item, ...]:
-    pairs = [_list(pair) for pair in _list(value)]
-    if any(len(pair) != 2 for pair in pairs):
-        raise Malformed("an invalid item")
-    return tuple(Item(text(key), text(body)) for key, body in pairs)
-
-
-def judge_payload(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The parsed payload of the file that ``given`` names."""
-    from arkqueue.workflow.payload import judge
-
-    judged = judge(
-        Path(given["path"]).read_bytes(),
-        PayloadKind(given["kind"]),
-        given["keys"],
-        given["most_items"],
-        given["schema"],
-    )
-    if sum(len(_ENCODER.encode(item.body)) for items in judged.lists.values() for item in items) > LONGEST_ITEMS:
-        fault = f"its items are longer than {LONGEST_ITEMS >> 20} MiB together; hand it in as several"
-        return {"lists": {}, "faults": [astuple(Fault("payload", 0, 0, fault))]}
-    return {
-        "lists": {digest: list(items) for digest, items in judged.lists.items()},
-        "faults": [astuple(fault) for fault in judged.faults],
-    }
-
-
-def take_judged(value: object) -> tuple[dict[str, tuple[Item, ...]], tuple[Fault, ...]]:
-    """The lists and the faults of a payload."""
-    found = _dict(value)
-    lists = {digest: take_items(items) for digest, items in _dict(found.get("lists")).items()}
-    return lists, tuple(map(_fault, _list(found.get("faults"))))
-
-
-def _fault(value: object) -> Fault:
-    parts = _list(value)
-    if len(parts) != 6:
-        raise Malformed("an invalid fault")
-    path, line, column, *words = parts
-    return Fault(text(path), number(line), number(column), *map(text, words))
 
 
 def put_path(path: bytes) -> str:
@@ -524,17 +247,17 @@ def put_change(change: TreeChange) -> dict[str, Any]:
 
 
 def take_change(value: object) -> TreeChange:
-    found = _dict(value)
+    found = mapping(value)
     return TreeChange(
-        tuple(map(take_path, _list(found.get("made")))),
+        tuple(map(take_path, array(found.get("made")))),
         number(found.get("grown")),
         optional(number)(found.get("began")),
-        dict(map(_entered, _list(found.get("entered")))),
+        dict(map(_entered, array(found.get("entered")))),
     )
 
 
 def _entered(value: object) -> tuple[int, bytes]:
-    parts = _list(value)
+    parts = array(value)
     if len(parts) != 2:
         raise Malformed("an invalid entered folder")
     return number(parts[0]), take_path(parts[1])
@@ -545,7 +268,7 @@ def put_changes(changes: Sequence[FileChange]) -> dict[str, list[str]]:
 
 
 def take_changes(value: object) -> tuple[FileChange, ...]:
-    found = _dict(value)
+    found = mapping(value)
     statuses, paths = texts(found.get("statuses")), texts(found.get("paths"))
     if len(statuses) != len(paths) or not set(statuses) <= set(ChangeStatus):
         raise Malformed("invalid changes")
@@ -578,7 +301,7 @@ def put_survey(survey: Survey) -> dict[str, Any]:
 
 
 def take_survey(value: object) -> Survey:
-    found = _dict(value)
+    found = mapping(value)
     changes = optional(take_changes)(found.get("changes"))
     return Survey(text(found.get("tree_key")), changes, texts(found.get("not_followed")))
 
@@ -588,7 +311,7 @@ def put_update(survey: Survey, change: TreeChange | None) -> dict[str, Any]:
 
 
 def take_update(value: object) -> tuple[Survey, TreeChange | None]:
-    found = _dict(value)
+    found = mapping(value)
     return take_survey(found.get("survey")), optional(take_change)(found.get("change"))
 
 
@@ -605,7 +328,7 @@ def inside(folder: Path) -> Callable[[Any], Path | None]:
 
 
 def take_followed(value: object) -> Followed:
-    found = _dict(value)
+    found = mapping(value)
     return Followed(texts(found.get("notes")), texts(found.get("wanted")))
 
 
@@ -642,7 +365,7 @@ def put_error(error: BaseException) -> dict[str, Any]:
 
 
 def take_error(value: object) -> Exception:
-    found = _dict(value)
+    found = mapping(value)
     kind = text(found.get("kind"))
     if kind == "TooManyPaths":
         return TooManyPaths(number(found.get("most")))

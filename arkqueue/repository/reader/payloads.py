@@ -11,7 +11,8 @@ from typing import Any
 from arkqueue.errors import ArchiveHarmful, Invalid
 from arkqueue.model import Fault, Item, PayloadKind
 from arkqueue.repository.reader.client import Call, processes
-from arkqueue.repository.reader.messages import Malformed, take_judged
+from arkqueue.repository.reader.frames import Malformed
+from arkqueue.repository.reader.workflows import take_judged
 
 DEADLINE, PER_MIB = 20.0, 2.5
 """Seconds within which a payload is validated: a constant part, and more for each MiB."""

@@ -37,29 +37,24 @@ from arkqueue.repository.following.allowance import Following, Login
 from arkqueue.repository.git import program
 from arkqueue.repository.limits import TooManyPaths
 from arkqueue.repository.protocol import Advance, Archive, NewBranch, open_archive
+from arkqueue.repository.reader.frames import Malformed, frame, receive
 from arkqueue.repository.reader.messages import (
-    Malformed,
-    frame,
     is_commit,
-    judge_payload,
     put_advance,
     put_changes,
     put_error,
-    put_file,
     put_fork,
     put_identity,
-    put_lists,
     put_revision,
     put_survey,
     put_update,
-    put_workflow,
-    receive,
     take_fork,
     take_known,
     take_location,
     take_revision,
     take_survey_options,
 )
+from arkqueue.repository.reader.workflows import judge_payload, put_file, put_lists, put_workflow
 
 OUT_OF_MEMORY, TERMINATED = 71, 72
 """The exit codes of a reader whose memory ran out, and of one whose server has ended."""
