@@ -1,5 +1,5 @@
 """Runs the real queue on a real PostgreSQL beside the model of the rules (``tests/model/``). The
-machine is in ``test_model``.
+machine is in ``beside``.
 
 Two queue managers with real readers fill the ledger. Their scans of the scripted repository are
 nested in each other. At every point where a scan holds no lock (after an answer of the repository,
@@ -79,9 +79,10 @@ from arkqueue.views import reports as told
 from arkqueue.views.explain import explain
 from tests.builders import HOST, PROCESS, AnArchive, a_workflow, an_archive, an_entry
 from tests.db import strategies
+from tests.db.beside import OUTSIDE, VERBS, Beside
 from tests.db.purges import purged_in_steps
 from tests.db.scripted_repository import Repository, ScriptedArchive
-from tests.db.test_model import OUTSIDE, VERBS, Beside, Subject
+from tests.db.subject import Subject
 from tests.fuzzing import seeded
 from tests.model import Key, Reason, Refused, RunKey, RunSeen, Seen
 from tests.postgres import Kept

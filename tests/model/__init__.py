@@ -1,7 +1,7 @@
 """A second, simple implementation of the rules of order: one archive in memory (design 5, decision
 0001).
 
-``tests/db/test_model.py`` runs the model beside the real queue and compares every task after every
+``tests/db/test_model_and_queue.py`` runs the model beside the real queue and compares every task after every
 step. The model therefore shares only the words (``arkqueue.model``) and the table of states with
 the queue. It has no SQL, counters or indices, and answers every question by a full scan: slow, but
 simple. It has no clock. A test tells it that a delay is over or that a lease has lapsed.
