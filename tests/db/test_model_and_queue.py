@@ -502,8 +502,8 @@ Some events are too rare for this list. Other tests show them:
 - tests/db/test_submissions.py and tests/unit/test_model.py: a submission that is refused, waits at
   no gate, or is superseded by another submission.
 - tests/db/test_lock_fields.py: a lock whose name has a value.
-- tests/db/test_rules.py: a COMMIT that waits only for commit runs, and a victim that runs inside
-  the run of its canceler.
+- tests/db/test_rules.py: a COMMIT that waits only for commit runs.
+- tests/db/test_cancellation.py: a victim that runs inside the run of its canceler.
 - tests/db/test_purge.py: a purged task that had started.
 - tests/db/test_guards.py: each verb that is refused to a person who may not approve.
 """

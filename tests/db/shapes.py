@@ -1,0 +1,21 @@
+"""Small workflows and archives that tests of several rules share."""
+
+from __future__ import annotations
+
+from tests.builders import AnArchive
+
+STRICT = {"COMMIT": "depends: [{task: 'PREV:*', when: settled}]"}
+DIAMOND = {
+    "a": "",
+    "b": "depends: [a]",
+    "c": "depends: [a]",
+    "d": "depends: [b, c]",
+    "clean": "depends: [{task: a, when: settled}]",
+}
+CHAIN = {"a": "depends: [PREV]", "b": "depends: [a]"}
+
+
+def two(archive: AnArchive) -> AnArchive:
+    archive.commit(CHAIN)
+    archive.commit(CHAIN)
+    return archive
