@@ -1,4 +1,4 @@
-"""Small workflows and archives that tests of several rules share."""
+"""Small workflows, archives and names that several test files share."""
 
 from __future__ import annotations
 
@@ -19,3 +19,7 @@ def two(archive: AnArchive) -> AnArchive:
     archive.commit(CHAIN)
     archive.commit(CHAIN)
     return archive
+
+
+def short(name: str) -> str:
+    return name.replace("papers@", "")

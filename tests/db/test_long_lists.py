@@ -9,7 +9,7 @@ from arkqueue.model import RunId
 from arkqueue.states import State
 from arkqueue.views import graph, items, lists, runs
 from tests.builders import AnArchive, an_archive
-from tests.db.test_views import plan_of
+from tests.db.test_view_plans import plan_of
 
 LIST = "foreach: [e, d, c, b, a]"
 
