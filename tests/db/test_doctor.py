@@ -25,7 +25,7 @@ from arkqueue.views.runs import runs as list_runs
 from arkqueue.views.status import status
 from arkqueue.views.tasks import task as show_task
 from tests.builders import AnArchive, an_archive
-from tests.db.test_notifications import set_receivers
+from tests.db.outbox import set_receivers
 from tests.db.test_retention import a_pass, let_age, set_to_keep
 
 GARBLED = {

@@ -9,7 +9,7 @@ import pytest
 from arkqueue.config import Configuration
 from arkqueue.queue import notifications
 from tests.builders import AnArchive
-from tests.db.test_notifications import CI, choose, failed_runs, judge, set_receivers
+from tests.db.outbox import CI, choose, failed_runs, judge, set_receivers
 from tests.system.cli.conftest import Cli
 
 

@@ -17,8 +17,8 @@ from arkqueue.queue import archives, backfill, claim, control, deletion, holds, 
 from arkqueue.queue.tokens import Scope
 from arkqueue.web.pages.routes import routes
 from tests.builders import HOST, PROCESS, AnArchive, a_workflow, an_archive, faulty, no_lists, the_archive
+from tests.db.outbox import choose, judge, set_receivers
 from tests.db.test_backfills import fill
-from tests.db.test_notifications import choose, judge, set_receivers
 from tests.system.pages.conftest import HOSTILE, HOSTILE_ITEM, stay_alive
 
 ITEM: Final = quote(HOSTILE_ITEM, safe="")

@@ -20,7 +20,7 @@ from arkqueue.queue import claim, notifications, schedules
 from arkqueue.queue.locks import pass_on
 from arkqueue.queue.tokens import Scope, check
 from tests.builders import HOST, PROCESS, AnArchive, an_archive
-from tests.db.test_notifications import CHAT, CI, choose, failed_runs, judge, set_receivers
+from tests.db.outbox import CHAT, CI, choose, failed_runs, judge, set_receivers
 from tests.db.test_schedules import NIGHTLY, make_due, runs
 from tests.repositories import a_subversion_repository
 from tests.system.pages.conftest import Visitors, confirm, form_of, said

@@ -23,7 +23,7 @@ from arkqueue.web import ApiServer, create_app, live, run_api
 from arkqueue.web.pages.visitor import COOKIE
 from tests.browsers import CHANGED, sign_in_at_once
 from tests.builders import HOST, PROCESS, AnArchive, a_gateway, a_workflow, an_archive
-from tests.db.test_notifications import choose, failed_runs, set_receivers
+from tests.db.outbox import choose, failed_runs, set_receivers
 from tests.system.pages.conftest import a_token, stay_alive
 from tests.system.waking import waking_session
 

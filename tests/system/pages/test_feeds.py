@@ -17,7 +17,7 @@ from arkqueue.states import RunState
 from arkqueue.web import create_app, run_api
 from arkqueue.web.pages.feeds import COLOURS
 from tests.builders import HOST, PROCESS, AnArchive, an_archive
-from tests.db.test_notifications import set_receivers
+from tests.db.outbox import set_receivers
 from tests.system.pages.conftest import HOSTILE, Visitors, a_token, said
 from tests.system.pages.every_page import MISSING, PAGES, an_installation, folded
 from tests.system.web.conftest import PLAIN

@@ -15,7 +15,7 @@ from arkqueue.model import ArchiveId, Workflow
 from arkqueue.queue import locks
 from arkqueue.queue.tokens import Scope
 from tests.builders import AnArchive, a_workflow, an_archive, an_entry, faulty
-from tests.db.test_notifications import failed_runs, set_receivers
+from tests.db.outbox import failed_runs, set_receivers
 from tests.system.pages.test_browser import Opened, opened
 from tests.system.waking import waking_session
 

@@ -22,7 +22,7 @@ from arkqueue.queue import claim, locks, notifications, pauses, removal, tokens
 from arkqueue.queue.tokens import Scope
 from arkqueue.web import ApiServer, connections, create_app, live, run_api
 from tests.builders import HOST, PROCESS, AnArchive, a_gateway, an_archive
-from tests.db.test_notifications import choose, judge, set_receivers
+from tests.db.outbox import choose, judge, set_receivers
 from tests.system.pages.conftest import Visitors, secret_of
 from tests.system.waking import waking_session
 from tests.system.web.conftest import PLAIN

@@ -31,7 +31,7 @@ from arkqueue.queue.tokens import Scope
 from arkqueue.web import ApiServer, create_app, openid, run_api
 from tests.browsers import a_browser
 from tests.builders import an_archive
-from tests.db.test_notifications import set_receivers
+from tests.db.outbox import set_receivers
 from tests.openid_provider import CLIENT, SECRET, OpenIdProvider, a_provider
 from tests.ports import a_port
 from tests.system.pages.conftest import Visitors, a_token, form_of, press, secret_of

@@ -17,7 +17,7 @@ from arkqueue.queue import claim, notifications, sign_ins
 from arkqueue.queue.tokens import Scope
 from arkqueue.web import ApiServer
 from tests.builders import HOST, PROCESS, AnArchive, an_archive, the_archive
-from tests.db.test_notifications import choose, failed_runs, set_receivers
+from tests.db.outbox import choose, failed_runs, set_receivers
 from tests.db.test_retention import let_age, set_to_keep
 from tests.repositories import a_subversion_repository, run
 from tests.system.pages.conftest import a_token, stay_alive

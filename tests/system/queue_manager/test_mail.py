@@ -17,7 +17,7 @@ from arkqueue.model import ArchiveId
 from arkqueue.notifications import sending
 from arkqueue.queue import archives, notifications
 from tests.builders import AnArchive, an_archive
-from tests.db.test_notifications import ALL, failed_runs, set_receivers
+from tests.db.outbox import ALL, failed_runs, set_receivers
 from tests.mail_server import PASSWORD, USER, MailServer, a_mail_server, an_open_mail_server
 from tests.system.queue_manager.test_imports import managing
 from tests.system.queue_manager.test_webhooks import _short_pauses, deliveries, until_all, write_log

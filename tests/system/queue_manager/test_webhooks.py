@@ -22,7 +22,7 @@ from arkqueue.model import ArchiveId, Stream
 from arkqueue.notifications import sending
 from arkqueue.queue import archives, notifications
 from tests.builders import AnArchive, a_gateway, an_archive
-from tests.db.test_notifications import ALL, failed_runs, set_receivers
+from tests.db.outbox import ALL, failed_runs, set_receivers
 from tests.receivers import Receiver, a_receiver, lost, says
 from tests.system.queue_manager.test_imports import managing
 from tests.waiting import eventually

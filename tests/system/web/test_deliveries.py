@@ -14,7 +14,7 @@ from arkqueue.db.session import Session
 from arkqueue.queue import notifications
 from arkqueue.queue.tokens import Scope
 from tests.builders import AnArchive, an_archive
-from tests.db.test_notifications import CI, choose, failed_runs, set_receivers
+from tests.db.outbox import CI, choose, failed_runs, set_receivers
 from tests.system.web.conftest import Client, problem
 
 
