@@ -8,6 +8,7 @@ with their workflow files, in one transaction by compare-and-set; repeat until t
 from __future__ import annotations
 
 import logging
+import random
 import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -82,7 +83,8 @@ class Scan:
 
     ``entries``: the archive's open repository. ``import_limit``: the most new revisions that are
     no import; None: any number. ``goes_on``: is called at each progress; False: the scan is to end
-    between two transactions.
+    between two transactions. ``most_checked``: the most heads whose commits are read as well, after
+    all else, so that a damaged one shows before somebody needs its files.
     """
 
     session: Session
@@ -92,6 +94,7 @@ class Scan:
     settings: ArchiveSettings
     import_limit: int | None
     goes_on: Callable[[], bool]
+    most_checked: int = 0
 
     def catch_up(self, known: Mapping[str, Any]) -> bool:
         """Bring the ledger's branches, which are ``known``, to the repository's heads. Returns
@@ -136,6 +139,11 @@ class Scan:
                 branch.name,
             )
             archives.untrack(self.session, self.archive, BranchId(branch.id), head=branch.head_id)
+        if self.most_checked:
+            checked = list(heads.items())
+            if len(checked) > self.most_checked:
+                checked = random.sample(checked, self.most_checked)
+            archive.check_heads(dict(checked))
         return True
 
     def _behind(

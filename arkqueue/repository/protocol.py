@@ -227,6 +227,11 @@ class Archive(Protocol):
         read just now.
         """
 
+    def check_heads(self, heads: Mapping[str, str]) -> None:
+        """Raise `ArchiveUnreachable` if the commit at the head of a branch is damaged. `heads` and
+        `check_known` see only that the commits of the ledger exist.
+        """
+
     def forks(self, new: Sequence[NewBranch], others: Collection[str], *, at_once: bool = True) -> dict[str, Fork]:
         """The fork of each new branch, in this order. Empty if the kind of repository has only one
         branch.

@@ -132,6 +132,9 @@ class ScriptedArchive:
         ``heads``.
         """
 
+    def check_heads(self, heads: Mapping[str, str]) -> None:
+        """Does nothing: no commit is damaged here."""
+
     def forks(self, new: Sequence[NewBranch], others: Collection[str]) -> dict[str, Fork]:
         """The forks of branches that are back after they were deleted. No two branches share a
         commit.

@@ -53,7 +53,7 @@ from arkqueue.repository.following.addresses import NoAddress, read_address
 from arkqueue.repository.following.allowance import Allowance, Followed, Following
 from arkqueue.repository.git import history as history
 from arkqueue.repository.git.branches import HEADS, branch_head, list_branches
-from arkqueue.repository.git.commits import Commit, commit_named, contains, has_object
+from arkqueue.repository.git.commits import Commit, check_commit, commit_named, contains, has_object
 from arkqueue.repository.git.dates import set_dates
 from arkqueue.repository.git.export import EntryAtPath, write_entries
 from arkqueue.repository.git.forks import forks
@@ -200,6 +200,19 @@ class GitArchive(JudgesFiles):
                 return
             if not stat.S_ISDIR(status.st_mode) and branch_head(repository, branch) is None:
                 raise pygit2.GitError(f"the ref of branch {branch} exists, but cannot be read")
+
+    def check_heads(self, heads: Mapping[str, str]) -> None:
+        with self._reading() as repository:
+            for name, id in heads.items():
+                try:
+                    check_commit(repository, id)
+                except (pygit2.GitError, KeyError, OSError) as error:
+                    self._opened = None
+                    raise ArchiveUnreachable(
+                        self._location.shown,
+                        f"the commit {id[:12]} at the head of its branch {name} cannot be read ({error})",
+                        "Bring the object back from a backup or a clone; `git fsck` tells what else is damaged.",
+                    ) from error
 
     # The ledger
 

@@ -145,6 +145,10 @@ class ReadArchive:
     def check_gone(self, branch: str) -> None:
         self._read("check_gone", f"looking for branch {branch}", nothing, branch=branch)
 
+    def check_heads(self, heads: Mapping[str, str]) -> None:
+        if self._location.kind is ArchiveKind.GIT:
+            self._read("check_heads", "reading the heads of its branches", nothing, heads=dict(heads))
+
     # The ledger
 
     def forks(self, new: Sequence[NewBranch], others: Collection[str], *, at_once: bool = True) -> dict[str, Fork]:

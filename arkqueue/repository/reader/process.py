@@ -333,6 +333,7 @@ CALLS: dict[str, Callable[[Archive, Given], Any]] = {
     },
     "check_known": lambda archive, given: archive.check_known(*map(take_known, given["known"])),
     "check_gone": lambda archive, given: archive.check_gone(given["branch"]),
+    "check_heads": lambda archive, given: archive.check_heads(given["heads"]),
     "forks": _forks,
     "advance": _advance,
     "workflows_key": lambda archive, given: archive.workflows_key(given["revision_id"]),

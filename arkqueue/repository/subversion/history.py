@@ -90,6 +90,9 @@ class SubversionHistory(SubversionConnection, JudgesFiles):
     def check_gone(self, branch: str) -> None:
         """Nothing to do: the only branch always exists."""
 
+    def check_heads(self, heads: Mapping[str, str]) -> None:
+        """Nothing to do: `heads` returns only a number."""
+
     def baseline(self, branch: str, at: str | None = None, *, digests: bool = True) -> Revision | None:  # noqa: ARG002
         """For a folder: the last revision up to ``at`` that touches it; before it existed, ``at``
         itself.

@@ -17,6 +17,7 @@ from arkqueue.db import Connection
 from arkqueue.db.session import Session
 from arkqueue.queue import archives
 from arkqueue.queue_manager import quick_checks
+from arkqueue.queue_manager import reader as reader_module
 from arkqueue.queue_manager.quick_checks import QuickChecks
 from arkqueue.queue_manager.readers import Readers
 from arkqueue.repository.reader.archive import ReadArchive
@@ -118,6 +119,40 @@ def test_fingerprint_that_cannot_be_read_any_more_is_followed_by_whole_scans(
         before = len(opened)
         scan(readers, papers)
         assert len(opened) > before
+    readers.close()
+
+
+@pytest.mark.parametrize("damage", ["emptied", "cut off", "of another commit"])
+def test_damaged_head_that_did_not_change_is_found_by_the_next_whole_scan(
+    watch: Watch, readers: Readers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    """A removed one is found by each scan. Of many heads, a few are read, and all while there is trouble."""
+    monkeypatch.setattr(quick_checks, "WHOLE", 0.0)
+    monkeypatch.setattr(reader_module, "CHECKED", 1)
+    chosen = iter((1, 1, 0, 0))
+    monkeypatch.setattr("random.sample", lambda heads, _most: [sorted(heads)[next(chosen)]])
+    repository = a_git_repository(tmp_path)
+    first = repository.commit({"_workflows/w.yaml": WORKFLOW})
+    repository.switch("topic")
+    head = repository.commit({"x": "1"})
+    papers = watch(repository.path, branches=("**",))
+    scan(readers, papers)
+    assert papers.row()["trouble"] is None
+    repository.switch("main")
+    new = repository.commit({"x": "2"})  # git takes no push any more when the object is damaged
+    commit, other = (repository.path / "objects" / id[:2] / id[2:] for id in (head, first))
+    sound = commit.read_bytes()
+    commit.unlink()
+    commit.write_bytes({"emptied": b"", "cut off": sound[:-8], "of another commit": other.read_bytes()}[damage])
+    for _ in range(2):
+        scan(readers, papers)
+        trouble = papers.row()["trouble"]
+        assert f"the commit {head[:12]} at the head of its branch topic cannot be read" in trouble
+        assert "Bring the object back from a backup or a clone" in trouble
+        assert [id for _, id in papers.ledger("main")] == [first, new], "the trouble stops no other branch"
+    commit.write_bytes(sound)
+    scan(readers, papers)
+    assert papers.row()["trouble"] is None
     readers.close()
 
 
