@@ -233,8 +233,6 @@ class Reader(threading.Thread):
                 # The default author, a name that no real committer has. For Subversion there is
                 # none: commits by people's own programs may come from that account.
                 settings = replace(settings, author=AUTHORS[ArchiveKind.GIT])
-            # The fingerprint comes first: any commit from here on changes it.
-            self._fingerprint = self._take_fingerprint() if self._take_fingerprint else None
             # The ledger is read before the repository: the repository must have all known
             # revisions, while the ledger may lack some of the repository's.
             scan = Scan(
@@ -249,6 +247,7 @@ class Reader(threading.Thread):
                 most_checked=sys.maxsize if row.troubled else CHECKED if row.asked is None else 0,
             )
             if scan.catch_up({branch.name: branch for branch in branches}):
+                self._fingerprint = self._entries.archive.fingerprint
                 return self._expected(row)
         return None
 

@@ -5,12 +5,15 @@ waiting.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from hashlib import blake2b
 
 State = tuple[int | bytes, ...]
 ABSENT: State = ()
 """The state of a file that does not exist."""
 
+_SHORT = 128
+"""The bytes of a file that are read first. Most refs are shorter, and space for more takes time."""
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
@@ -26,7 +29,7 @@ def state(path: str, length: int) -> State:
         return ABSENT
     try:
         status = os.fstat(file)
-        content = os.read(file, length) if length else b""
+        content = os.read(file, min(length, status.st_size)) if length else b""
     finally:
         os.close(file)
     # A restored backup may bring back the old mtime. The kernel sets the ctime, and no program can
@@ -34,18 +37,25 @@ def state(path: str, length: int) -> State:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, content
 
 
-def content(name: str, folder: int, length: int) -> bytes | None:
-    """The first ``length`` bytes of a file in an open folder; None if the file does not exist. A
-    call takes two thirds of the time of `state`.
+def contents(names: Iterable[str], folder: int, length: int) -> list[bytes | None]:
+    """The first ``length`` bytes of each of some files in an open folder; None if the file does not
+    exist any more. A file takes half of the time of `state`.
     """
-    try:
-        file = os.open(name, _FLAGS, dir_fd=folder)
-    except FileNotFoundError:
-        return None
-    try:
-        return os.read(file, length)
-    finally:
-        os.close(file)
+    found: list[bytes | None] = []
+    for name in names:
+        try:
+            file = os.open(name, _FLAGS, dir_fd=folder)
+        except FileNotFoundError:
+            found.append(None)
+            continue
+        try:
+            content = os.read(file, _SHORT)
+            if len(content) == _SHORT:
+                content += os.read(file, length - _SHORT)
+        finally:
+            os.close(file)
+        found.append(content)
+    return found
 
 
 def digest(states: object) -> bytes:

@@ -176,6 +176,11 @@ class Archive(Protocol):
     to the archive's root.
     """
 
+    fingerprint: bytes | None
+    """The fingerprint of the repository from before the last call of `heads` with known revisions,
+    as `fingerprint_of` takes it; None if it has none. Each later commit changes the fingerprint.
+    """
+
     def identity(self) -> Identity:
         """The identity of the repository, and the archive's folder in it."""
 

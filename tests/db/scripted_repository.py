@@ -122,6 +122,8 @@ class ScriptedArchive:
     def has(self, revision: str) -> bool:
         return revision in self.repository.commits
 
+    fingerprint = None
+
     def check_known(self, *known: Revision) -> None:
         for revision in known:
             if revision.id not in self.repository.commits:

@@ -31,6 +31,7 @@ def list_branches(
     repository: pygit2.Repository,
     wanted: Callable[[str], object] | None = None,
     known: Mapping[str, Known] | None = None,
+    refs: Mapping[str, bytes | None] | None = None,
 ) -> Iterator[tuple[str, str]]:
     """Every branch that names a commit, by its short name. Names that are not UTF-8, or longer than
     libgit2 accepts, cannot be tracked.
@@ -38,9 +39,12 @@ def list_branches(
     If the commit of a ``wanted`` branch cannot be read, that is an error: the branch would be taken
     for deleted. Other such branches are left out. ``known``: the last revision of each branch's
     ledger. If this commit is the head of its branch, only its existence is checked, in a fraction
-    of the time.
+    of the time. ``refs``: `Refs.branches`, so that libgit2 need not read the refs of such branches.
     """
     known = known or {}
+    if known and wanted is not None and refs is not None:
+        yield from _compared(repository, wanted, known, refs)
+        return
     for reference in _listed(repository):
         try:
             name = reference.raw_name.decode().removeprefix(HEADS)
@@ -57,10 +61,33 @@ def list_branches(
             yield name, str(id)
 
 
+def _compared(
+    repository: pygit2.Repository,
+    wanted: Callable[[str], object],
+    known: Mapping[str, Known],
+    refs: Mapping[str, bytes | None],
+) -> Iterator[tuple[str, str]]:
+    """Like `list_branches`, in the order of the names, for branches that mostly are as the ledger has
+    them. libgit2 looks up the others.
+    """
+    objects = repository.odb
+    for name in sorted(refs):
+        if not wanted(name):
+            continue
+        ref, last = refs[name], known.get(name)
+        if last is not None and ref is not None and ref[:-1] == last.id.encode() and last.id in objects:
+            yield name, last.id
+        elif _is_valid(name) and (id := branch_head(repository, name)) is not None:
+            yield name, str(id)
+
+
 def _is_valid(name: str) -> bool:
     """True if libgit2 finds a branch by this name. It also lists branches that it cannot find."""
-    full = HEADS + name
-    return len(full.encode()) < LONGEST_REF and pygit2.reference_is_valid_name(full)
+    try:
+        full = HEADS + name
+        return len(full.encode()) < LONGEST_REF and pygit2.reference_is_valid_name(full)
+    except UnicodeEncodeError:
+        return False
 
 
 def _head(

@@ -56,6 +56,7 @@ from arkqueue.repository.git.branches import HEADS, branch_head, list_branches
 from arkqueue.repository.git.commits import Commit, check_commit, commit_named, contains, has_object
 from arkqueue.repository.git.dates import set_dates
 from arkqueue.repository.git.export import EntryAtPath, write_entries
+from arkqueue.repository.git.fingerprint import fingerprint, read_refs
 from arkqueue.repository.git.forks import forks
 from arkqueue.repository.git.mirror import clone_for_task
 from arkqueue.repository.git.objects import Entry, Objects
@@ -103,6 +104,7 @@ class GitArchive(JudgesFiles):
     ) -> None:
         self._location, self._mirror, self._quarantine, self._timeout = location, mirror, quarantine, timeout
         self._path = str(mirror.folder) if mirror else local_path(location) or location.url
+        self.fingerprint: bytes | None = None
         self._opened: pygit2.Repository | None = None
         self._counts: dict[pygit2.Oid, int] = {}
         self._objects: Objects | None = None
@@ -133,6 +135,11 @@ class GitArchive(JudgesFiles):
         known: Mapping[str, Known] | None = None,
     ) -> dict[str, str]:
         self._refresh()
+        refs, self.fingerprint = None, None
+        if known is not None:  # a scan
+            refs = read_refs(self._path) if branches else None
+            if not self._mirror:
+                self.fingerprint = refs.fingerprint if refs else fingerprint(self._path)
         main = None if branches else self.main_branch(main)
         with self._reading() as repository:
             if main is not None:
@@ -141,7 +148,8 @@ class GitArchive(JudgesFiles):
             # Matching each of a thousand names with the glob that matches all would take a third of
             # a scan.
             is_tracked = _any_name if tuple(branches) == ("**",) else partial(matches, tuple(branches))
-            return dict(list_branches(repository, is_tracked, known))
+            files = refs.branches if refs and os.path.samefile(refs.folder, repository.path) else None
+            return dict(list_branches(repository, is_tracked, known, files))
 
     def baseline(self, branch: str, at: str | None = None, *, digests: bool = True) -> Revision | None:  # noqa: ARG002  its id is one
         self._refresh()

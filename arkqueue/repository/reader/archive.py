@@ -83,6 +83,7 @@ class ReadArchive:
         """The advance that came with the last `heads`, with its branch, its known revision and its
         head.
         """
+        self.fingerprint: bytes | None = None
         self._workflows_keys: dict[str, str] = {}
         """The keys of the revisions that `advance` found."""
 
@@ -112,7 +113,7 @@ class ReadArchive:
         found = self._read("heads", doing, take_heads, plain, **given)
         there = {} if found.gone is None else {name: one for name, one in known.items() if name not in found.gone}
         self._heads = {**{name: one.id for name, one in there.items()}, **found.heads}
-        self._workflows_keys = found.workflows_keys
+        self._workflows_keys, self.fingerprint = found.workflows_keys, found.fingerprint
         self._main = None if found.main is None else (main, found.main)
         self._checked = {(one.id, one.number): one for one in there.values()} if found.are_checked else {}
         self._ahead = None

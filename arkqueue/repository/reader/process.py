@@ -39,7 +39,7 @@ from arkqueue.repository.limits import TooManyPaths
 from arkqueue.repository.protocol import Advance, Archive, NewBranch, open_archive
 from arkqueue.repository.reader.frames import Malformed, frame, receive
 from arkqueue.repository.reader.messages import (
-    is_commit,
+    COMMIT,
     put_advance,
     put_changes,
     put_error,
@@ -48,6 +48,7 @@ from arkqueue.repository.reader.messages import (
     put_revision,
     put_survey,
     put_update,
+    take_all_known,
     take_fork,
     take_known,
     take_location,
@@ -264,15 +265,17 @@ def _heads(archive: Archive, given: Given) -> dict[str, Any]:
     the main branch, the known revisions that exist, and the advance of a branch that has moved.
     """
     known = given["known"]
-    last_of_all = {name: take_known(one) for name, one in known.items()}
+    last_of_all = take_all_known(known)
     heads = archive.heads(tuple(given["branches"]), given["main"], last_of_all)
+    fingerprint = archive.fingerprint and archive.fingerprint.hex()
     gone = [name for name in known if name not in heads] if known else None
     # A commit of Git that is the head of a branch exists, and needs no further proof. The revision
     # of Subversion may be another one.
-    kept = {name for name, one in known.items() if is_commit(one) and heads.get(name) == one[0]}
-    others = {name: id for name, id in heads.items() if name not in kept}
+    kept = {name: one[0] for name, one in known.items() if len(one) == COMMIT}
+    others = {name: id for name, id in heads.items() if kept.get(name) != id}
     found: dict[str, Any] = {
-        "heads": others, "gone": gone, "main": None, "are_checked": False, "moved": None, "ahead": None
+        "heads": others, "gone": gone, "main": None, "are_checked": False, "moved": None, "ahead": None,
+        "fingerprint": fingerprint,
     }  # fmt: skip
     with suppress(Exception):  # a later call meets the same error and reports it
         found["main"] = archive.main_branch(given["main"])

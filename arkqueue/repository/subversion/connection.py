@@ -34,6 +34,8 @@ class SubversionConnection:
         path = local_path(location)
         self._is_local = path is not None
         self._path = os.path.abspath(path) if path is not None else ""
+        self.fingerprint: bytes | None = None
+        """The fingerprint of a local repository from before the last call of `heads`."""
         self._fingerprint: bytes | None = None
         """The fingerprint of a local repository from before the connection was made."""
         self._connection: Any = None

@@ -48,6 +48,7 @@ from arkqueue.repository.subversion.connection import SubversionConnection
 from arkqueue.repository.subversion.editors import DifferenceEditor, Differences
 from arkqueue.repository.subversion.export import contents
 from arkqueue.repository.subversion.faults import UNREADABLE, codes_of
+from arkqueue.repository.subversion.fingerprint import fingerprint
 from arkqueue.repository.subversion.library import ra
 from arkqueue.repository.subversion.revisions import (
     PROPERTIES,
@@ -82,8 +83,9 @@ class SubversionHistory(SubversionConnection, JudgesFiles):
         self,
         branches: Sequence[str] = (),  # noqa: ARG002  there is only one branch
         main: str | None = None,  # noqa: ARG002  there is only one branch
-        known: Mapping[str, Known] | None = None,  # noqa: ARG002  reading in place needs no such hint
+        known: Mapping[str, Known] | None = None,
     ) -> dict[str, str]:
+        self.fingerprint = fingerprint(self._path) if self._is_local and known is not None else None
         with self._session(fresh=True) as session:
             return {"": str(session.get_latest_revnum())}
 
