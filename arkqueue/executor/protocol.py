@@ -108,8 +108,8 @@ def check_texts(program: Program, encoded: Callable[[str], bytes]) -> None:
 
 
 class Sink(Protocol):
-    """The destination of an attempt's output. It is called in one thread for each attempt. While it
-    blocks, the attempt's pipe fills and the task waits, so output does not accumulate in memory.
+    """The destination of an attempt's output. One thread at a time calls it. While it blocks, the
+    attempt's pipe fills and the task waits, so output does not accumulate in memory.
     """
 
     def write(self, stream: Stream, data: bytes) -> None: ...
@@ -147,7 +147,8 @@ class Running(Protocol):
 
     def wait(self, timeout: float | None = None) -> Ended | None:
         """The end, once all output has been handed to the sink and no process is left. None: this
-        has not happened within ``timeout`` seconds.
+        has not happened within ``timeout`` seconds. Somebody has to wait for each attempt: a
+        process executor copies its output meanwhile.
         """
 
     def stop(self, grace: float) -> None:

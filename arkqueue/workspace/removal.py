@@ -17,6 +17,7 @@ import logging
 import os
 import queue
 import re
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +30,11 @@ log = logging.getLogger("arkqueue")
 
 PATIENCE = 0.5
 """The seconds that a caller waits for a removal."""
+
+LEVELS = 3
+"""The levels of subfolders that are emptied where they are. Most workspaces have no more, so they
+need no folder for what is moved.
+"""
 
 NOT_FOLLOWED = os.O_NOFOLLOW | os.O_CLOEXEC
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | NOT_FOLLOWED
@@ -100,11 +106,12 @@ class Removal:
     """Removes one folder of the work folder, however deep, also while a task still works in it. No
     symlink is followed.
 
-    Non-empty subfolders are moved into a folder of this process. When the turn of a moved folder
-    comes, its subfolders are moved, too. So no path becomes long, no recursion deep, and only one
-    folder is open at a time. The folder of this process is closed to others, because a subfolder
-    may hold a setuid file that a container's root has left. It lies in the work folder and is named
-    like a part of the attempt, in case the removal is interrupted.
+    The first levels are emptied where they are. Deeper subfolders that are not empty are moved into
+    a folder of this process. When the turn of a moved folder comes, the same is done with it. So no
+    path becomes long, no recursion deep, and only a few folders are open at a time. The folder of
+    this process is closed to others, because a subfolder may hold a setuid file that a container's
+    root has left. It lies in the work folder and is named like a part of the attempt, in case the
+    removal is interrupted.
     """
 
     def __init__(self, work: int, name: str, until: float | None = None) -> None:
@@ -136,38 +143,44 @@ class Removal:
     def _remove(self, folder: str, parent: int) -> None:
         with self._tolerant(folder):
             try:
-                descriptor = self._open(folder, parent)
+                # Another user's folder: its contents stay, unless this process is root.
+                with contextlib.suppress(PermissionError):
+                    _take(folder, parent)
+                descriptor = os.open(folder, FOLDER, dir_fd=parent)
             except NotADirectoryError:  # a task has replaced the folder by something else
                 os.unlink(folder, dir_fd=parent)
                 return
-            try:
-                with os.scandir(descriptor) as entries:
-                    found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
-                for name, is_folder in found:
-                    if time.monotonic() >= self._until:
-                        raise TakesLong
-                    with self._tolerant(name):
-                        if is_folder:
-                            self._remove_or_move(name, descriptor)
-                        else:
-                            os.unlink(name, dir_fd=descriptor)
-            finally:
-                os.close(descriptor)
+            self._empty(descriptor, 0)
             os.rmdir(folder, dir_fd=parent)
 
-    def _open(self, folder: str, parent: int) -> int:
-        # Another user's folder: its contents stay, unless this process is root.
-        with contextlib.suppress(PermissionError):
-            _take(folder, parent)
-        return os.open(folder, FOLDER, dir_fd=parent)
-
-    def _remove_or_move(self, name: str, parent: int) -> None:
+    def _empty(self, descriptor: int, level: int) -> None:
+        """Remove the contents of an open folder, or move some of them into the folder of this
+        process. Closes the folder.
+        """
         try:
-            os.rmdir(name, dir_fd=parent)
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.EACCES, errno.EPERM):
-                raise
-            self._move(name, parent)
+            with os.scandir(descriptor) as entries:
+                found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+            for name, is_folder in found:
+                if time.monotonic() >= self._until:
+                    raise TakesLong
+                with self._tolerant(name):
+                    if is_folder:
+                        self._remove_or_move(name, descriptor, level)
+                    else:
+                        os.unlink(name, dir_fd=descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _remove_or_move(self, name: str, parent: int, level: int) -> None:
+        if _is_removed(name, parent):
+            return
+        if level < LEVELS:
+            faults = len(self._faults)
+            with contextlib.suppress(NotADirectoryError, PermissionError):
+                self._empty(_opened(name, parent), level + 1)
+                if _is_removed(name, parent) or len(self._faults) > faults:
+                    return
+        self._move(name, parent)
 
     def _move(self, name: str, parent: int) -> None:
         if self._within is None:
@@ -195,6 +208,35 @@ class Removal:
             # Otherwise it contains paths that are recorded already.
             if error.errno != errno.ENOTEMPTY or not self._faults:
                 self._faults.append((name, error))
+
+
+def _is_removed(folder: str, parent: int) -> bool:
+    """Remove a folder if it is empty."""
+    try:
+        os.rmdir(folder, dir_fd=parent)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.EACCES, errno.EPERM):
+            raise
+        return False
+    return True
+
+
+def _opened(folder: str, parent: int) -> int:
+    """Open a folder that only this process can read and write from now on. Raises
+    NotADirectoryError, and PermissionError for another user's folder.
+    """
+    try:
+        descriptor = os.open(folder, FOLDER, dir_fd=parent)
+    except PermissionError:
+        _take(folder, parent)
+        descriptor = os.open(folder, FOLDER, dir_fd=parent)
+    try:
+        if stat.S_IMODE(os.fstat(descriptor).st_mode) != 0o700:
+            os.fchmod(descriptor, 0o700)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def _take(folder: str, parent: int) -> None:

@@ -11,6 +11,7 @@ import pwd
 import re
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -163,50 +164,59 @@ def test_i_leave_a_setuid_file_in_a_container_and_run_it_on_the_host(
 def test_i_wait_for_my_setuid_file_to_come_by_when_the_workspace_is_removed(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Removing moves folders out of each other. Nobody else can enter where they are moved to."""
+    """Nobody else can enter the workspace any more, nor the folder to which deep folders are moved."""
     workspaces = Workspaces(home)
     workspace = workspaces.prepare(AttemptId(1))
-    deep = workspace.tree / "a" / "b"
+    workspace.folder.chmod(0o711)  # as for a task of another user
+    deep = workspace.tree.joinpath(*"abcdef")
     deep.mkdir(parents=True)
-    (deep / "id").touch()
-    (deep / "id").chmod(0o4755)
+    for folder in (workspace.tree, deep):
+        (folder / "id").touch()
+        (folder / "id").chmod(0o4755)
     closed: list[bool] = []
-    rename = os.rename
+    rename, unlink = os.rename, os.unlink
 
     def watched(name: str, to: str, **where: int) -> None:
         rename(name, to, **where)
         closed.append(stat.S_IMODE(os.stat(where["dst_dir_fd"]).st_mode) == 0o700)
 
+    def watched_in_place(name: str, **where: int) -> None:
+        if workspace.folder.exists():
+            closed.append(stat.S_IMODE(workspace.folder.stat().st_mode) == 0o700)
+        unlink(name, **where)
+
     monkeypatch.setattr(os, "rename", watched)
+    monkeypatch.setattr(os, "unlink", watched_in_place)
     assert workspaces.remove(AttemptId(1)) == ""
     assert len(closed) >= 3
     assert all(closed)
 
 
 @pytest.mark.usefixtures("root")
-@pytest.mark.parametrize("when", ["rmdir", "rename"])
+@pytest.mark.parametrize("when", ["rmdir", "open", "rename"])
 def test_i_swap_a_folder_for_a_link_while_root_removes_my_workspace(
     home: Path, open_folder: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    """Another task of the same user is at work in it, and wins the race each time: before root moves a folder, and after."""
+    """Another task of the same user is at work in it, and wins the race each time: before root opens a folder, or moves a deep one, and after."""
     kept = open_folder / "kept"
     kept.mkdir(mode=0o755)
     (kept / "file").touch(mode=0o644)
     workspaces = Workspaces(home)
     workspace = workspaces.prepare(AttemptId(1))
-    (workspace.tree / "mine" / "full").mkdir(parents=True)
+    above = "ab" if when == "rename" else ""
+    (workspace.tree.joinpath(*above) / "mine" / "full").mkdir(parents=True)
     swapped: list[str] = []
     real = getattr(os, when)
 
-    def swapping(name: str, *to: str, **where: int) -> None:
-        folder = where["src_dir_fd" if to else "dir_fd"]
+    def swapping(name: str, *more: Any, **where: int) -> Any:
+        folder = where["src_dir_fd" if when == "rename" else "dir_fd"] if where else None
         if name == "mine" and not swapped:
             swapped.append(name)
             os.rename(name, "aside", src_dir_fd=folder, dst_dir_fd=folder)
             os.symlink(kept, name, dir_fd=folder)
-            if not to:
+            if when == "rmdir":
                 raise OSError(errno.ENOTEMPTY, "as it was when it was asked")
-        real(name, *to, **where)
+        return real(name, *more, **where)
 
     monkeypatch.setattr(os, when, swapping)
     workspaces.remove(AttemptId(1))

@@ -2,8 +2,8 @@
 (``guard.py``) that ends all of them.
 
 The task manager calls this module, which knows no database. A guard has one attempt at a time and
-is kept for the next one. Each attempt has a thread of its own, which copies the output to the sink
-and waits for the guard's report, so a slow sink delays only its own task.
+is kept for the next one. The thread that waits for the end of an attempt copies the output to the
+sink until the guard reports the end, so a slow sink delays only its own task.
 
 If the guard server dies, the attempts continue under their guards, and the next start starts
 another server. If such a guard dies as well, this module searches for the processes that it has
@@ -15,6 +15,7 @@ guards end their trees. If it is suspended, they end their trees at the times th
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import select
 import sys
@@ -32,7 +33,6 @@ from arkqueue.executor.process.guard_client import (
     GuardServer,
     NoGuard,
     no_descriptors,
-    nothing_starts,
     request_for,
 )
 from arkqueue.executor.process.leftovers import end_leftovers
@@ -85,13 +85,6 @@ class ProcessExecutor:
         with self._lock:
             self._running.add(running)
             is_closed = self._is_closed
-        try:
-            running.follow()
-        except RuntimeError as error:
-            # The process has begun, but must not continue without a thread that follows it.
-            running.stop(0)
-            running.follow_here()
-            raise nothing_starts(f"this host gives no further thread ({error})", "Use fewer slots") from None
         if is_closed:
             running.stop(0)
         return running
@@ -162,7 +155,7 @@ class ProcessExecutor:
 
 
 class _ProcessRunning:
-    """One attempt and the thread that follows it."""
+    """One attempt. The thread that waits for its end follows it."""
 
     doubt = None
 
@@ -181,13 +174,27 @@ class _ProcessRunning:
         self._stop_by: float | None = None
         self._lost_output = ""
         self._ended: Ended | None = None
-        self._has_ended = threading.Event()
+        self._following = threading.Lock()
+        """The lock of the one caller of ``wait`` that follows the attempt."""
+        self._poll = select.poll()
+        for descriptor in (guard.fileno(), *streams):
+            self._poll.register(descriptor, select.POLLIN)
 
     def wait(self, timeout: float | None = None) -> Ended | None:
         """The end, once all output has been handed to the sink and no process is left. None: this
         has not happened within ``timeout`` seconds.
+
+        The caller follows the attempt meanwhile, unless another caller already does.
         """
-        return self._ended if self._has_ended.wait(timeout) else None
+        until = None if timeout is None else time.monotonic() + timeout
+        if not self._following.acquire(timeout=-1 if timeout is None else timeout):
+            return None
+        try:
+            if self._ended is None:
+                self._follow(until)
+            return self._ended
+        finally:
+            self._following.release()
 
     def stop(self, grace: float) -> None:
         """Stop the attempt: SIGTERM to all its processes, and SIGKILL after ``grace`` seconds.
@@ -207,15 +214,11 @@ class _ProcessRunning:
             if self._ended is None:
                 self._guard.keep(begin, end)
 
-    def follow(self) -> None:
-        """Begin to follow the attempt in a thread of its own. Raises RuntimeError if the host gives
-        no thread.
-        """
-        threading.Thread(target=self.follow_here, name="attempt", daemon=True).start()
-
-    def follow_here(self) -> None:
-        """Follow the attempt until nothing of it is left."""
-        report = self._copy_until_report()
+    def _follow(self, until: float | None) -> None:
+        """Follow the attempt until nothing of it is left, or until a time (``time.monotonic``)."""
+        if not self._copy_until_report(until):
+            return
+        report = self._guard.receive()
         became = self._look_after() if self._guard.is_unattended else "what was left of it has been ended"
         # Nothing of the attempt is left: the bytes in the pipes now are the last of its output.
         for descriptor in self._streams:
@@ -227,22 +230,23 @@ class _ProcessRunning:
         with self._lock:
             self._ended = self._end(report, became)
         self._report_end(self, self._guard)
-        self._has_ended.set()
 
-    def _copy_until_report(self) -> dict[str, Any] | None:
-        """Copy output until the guard reports the end; None if the guard was killed."""
+    def _copy_until_report(self, until: float | None) -> bool:
+        """Copy output until the guard reports the end, or was killed. Returns False if the time is
+        over before.
+        """
         control = self._guard.fileno()
-        poll = select.poll()
-        for descriptor in (control, *self._streams):
-            poll.register(descriptor, select.POLLIN)
         # The end of a short attempt may have been reported along with its start.
         while not self._guard.has_message():
-            for descriptor, _ in poll.poll(self._guard.patience(self._stop_by)):
+            rest = math.inf if until is None else max(0.0, until - time.monotonic())
+            for descriptor, _ in self._poll.poll(min(self._guard.patience(self._stop_by), rest * 1000)):
                 if descriptor == control:
-                    return self._guard.receive()
+                    return True
                 if not self._copy(descriptor):
-                    poll.unregister(descriptor)
-        return self._guard.receive()
+                    self._poll.unregister(descriptor)
+            if rest == 0:
+                return False
+        return True
 
     def _copy(self, descriptor: int) -> bool:
         """Hand one chunk to the sink. Returns False at the end of the pipe. If the sink fails, the

@@ -39,6 +39,12 @@ class Recorder:
             assert self.changed.wait_for(lambda: word in self.data[Stream.STDOUT], PATIENCE), self.data
 
 
+def followed(running: Running) -> Running:
+    """The attempt, with a thread that waits for its end, as a worker of the task manager does."""
+    threading.Thread(target=running.wait, name="attempt", daemon=True).start()
+    return running
+
+
 def ended(running: Running) -> Ended:
     end = running.wait(PATIENCE)
     assert end is not None

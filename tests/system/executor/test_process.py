@@ -30,7 +30,7 @@ from arkqueue.executor.process.executor import ProcessExecutor
 from arkqueue.executor.process.guard import boottime
 from arkqueue.executor.process.guard_client import Guard
 from arkqueue.model import AttemptId, Stream, TaskDefinition
-from tests.system.executor.recorder import Recorder, ended
+from tests.system.executor.recorder import Recorder, ended, followed
 from tests.waiting import PATIENCE, eventually
 
 PATH = os.environ["PATH"]
@@ -62,7 +62,7 @@ class Bench:
         command = argv if len(argv) > 1 else ("/bin/sh", "-c", *argv)
         env = {"PATH": PATH, "MARK": str(self.folder)}
         program = Program(**{"attempt": AttemptId(1), "argv": command, "env": env, "cwd": self.folder} | more)  # type: ignore[arg-type]
-        return self.executor.start(program, recorder), recorder  # type: ignore[arg-type, return-value]
+        return followed(self.executor.start(program, recorder)), recorder  # type: ignore[arg-type, return-value]
 
     def run(self, *argv: str, **more: object) -> tuple[Ended, Recorder]:
         running, recorder = self.start(*argv, **more)
@@ -102,6 +102,21 @@ class TestOutcome:
         assert running.wait(0.001) is None
         running.stop(0)
         assert ended(running).stopped
+
+    def test_wait_with_a_timeout_ends_although_the_output_never_does(self, bench: Bench) -> None:
+        running, recorder = bench.start("exec yes")
+        recorder.wait_for(b"y")
+        assert running.wait(0.001) is None
+        running.stop(0)
+        assert ended(running).stopped
+
+    def test_everybody_who_waits_hears_of_the_end(self, bench: Bench) -> None:
+        os.mkfifo(bench.folder / "go")
+        running, _ = bench.start("read line < go; exit 3")
+        with ThreadPoolExecutor(4) as pool:
+            waiting = [pool.submit(running.wait, PATIENCE) for _ in range(4)]
+            (bench.folder / "go").write_text("\n")
+            assert [one.result() for one in waiting] == [Ended(3, stopped=False)] * 4
 
     def test_the_environment_is_the_given_one_and_nothing_else_is_inherited(self, bench: Bench) -> None:
         with open(bench.folder / "held", "w") as held:
@@ -231,17 +246,6 @@ class TestNothingStarts:
         with pytest.raises(HostFault, match=r"no process \(Too many open files\)"):
             bench.start("true")
         # That guard is not kept: the next one has room again.
-        assert bench.run("exit 3")[0].exit_code == 3
-
-    def test_no_thread_leaves_no_process(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-        def none(_: object) -> None:
-            raise RuntimeError("can't start new thread")
-
-        with monkeypatch.context() as patched:
-            patched.setattr("arkqueue.executor.process.executor.threading.Thread.start", none)
-            with pytest.raises(HostFault, match="can't start new thread"):
-                bench.start("exec sleep 1000")
-        assert bench.left() == []
         assert bench.run("exit 3")[0].exit_code == 3
 
     def test_damaged_program_is_the_tasks_own_fault(self, bench: Bench) -> None:
@@ -538,14 +542,16 @@ class TestGone:
     def test_a_task_manager_killed_with_9_leaves_no_process(self, tmp_path: Path) -> None:
         driver = (
             f"import sys; sys.path[:0] = {sys.path!r}\n"
+            "import threading\n"
             "from pathlib import Path\n"
             "from arkqueue.executor import Program\n"
             "from arkqueue.executor.process.executor import ProcessExecutor\n"
             "class Sink:\n  def write(self, stream, data): print(data.decode(), end='', flush=True)\n"
             "executor = ProcessExecutor()\n"
             "for number in (1, 2, 3):\n"
-            f"  executor.start(Program(number, ('sh', '-c', sys.argv[1]), {{'PATH': {PATH!r}, 'MARK': {str(tmp_path)!r}}},"
+            f"  running = executor.start(Program(number, ('sh', '-c', sys.argv[1]), {{'PATH': {PATH!r}, 'MARK': {str(tmp_path)!r}}},"
             f" Path({str(tmp_path)!r})), Sink())\n"
+            "  threading.Thread(target=running.wait, daemon=True).start()\n"
             "input()\n"
         )
         arguments = [sys.executable, "-c", driver, FAMILY + "trap '' TERM; while :; do sleep 1000; done"]
@@ -753,7 +759,7 @@ def attempt_in(executor: ProcessExecutor, work: Path, number: int, script: str) 
     recorder = Recorder()
     env = {"PATH": PATH, "MARK": str(folder), "ARKQUEUE_OUTPUT": f"{folder}/files/output"}
     program = Program(AttemptId(number), ("/bin/sh", "-c", f"echo ready; {script}"), env, Path("/"))
-    running = executor.start(program, recorder)
+    running = followed(executor.start(program, recorder))
     recorder.wait_for(b"ready")
     return running
 

@@ -351,6 +351,18 @@ class TestRemove:
         subprocess.run([sys.executable, "-c", dig], cwd=workspace.tree, check=True)
         assert workspaces.remove(ONE) == ""
 
+    def test_a_usual_workspace_is_emptied_where_it_is(
+        self, workspaces: Workspaces, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A folder for what is moved would cost as much as the rest of the removal."""
+        (workspace.tree / "a" / "b").mkdir(parents=True)
+        (workspace.tree / "a" / "b" / "file").touch()
+        made: list[str] = []
+        monkeypatch.setattr(os, "mkdir", lambda path, *_, **__: made.append(path))
+        assert workspaces.remove(ONE) == ""
+        assert not workspace.folder.exists()
+        assert made == []
+
     def test_read_only_folders(self, tmp_path: Path) -> None:
         done = subprocess.run(
             as_ordinary_user(
@@ -382,7 +394,7 @@ class TestRemove:
             note, _ = other.communicate("\n")
         assert note.startswith('1 files of workspace 1 could not be removed, "root\'s" for one: ')
         left = {path.name for path in work.rglob("*") if not re.fullmatch(r"[.0-9]+", path.name)}
-        assert left == {"root's", "folder"}
+        assert left == {"tree", "root's", "folder"}
         assert Workspaces(tmp_path / "home").sweep(live=()) == []
         assert os.listdir(work) == []
 
