@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import stat
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -473,8 +474,14 @@ class GitArchive(JudgesFiles):
             else:
                 fault = f"it cannot be read as a Git repository ({error})"
                 remedy = "Check its files and permissions; `git fsck` tells what is broken."
-                if _OTHER_KIND.search(str(error)):
-                    remedy = "Nothing is broken, but arkqueue reads repositories with SHA-1 ids and refs in files only: convert it, or watch a clone of that kind."
+                if "refstorage" in str(error):
+                    remedy = (
+                        "Nothing is broken, but arkqueue reads refs in files only, and not in tables (reftable). "
+                        f"Convert the repository: git -C {shlex.quote(self._path)} refs migrate --ref-format=files "
+                        "(git 2.46 or later)."
+                    )
+                elif _OTHER_KIND.search(str(error)):
+                    remedy = "Nothing is broken, but arkqueue reads repositories with SHA-1 ids only: convert it, or watch a clone of that kind."
             raise ArchiveUnreachable(self._location.shown, fault, remedy) from error
 
     def _known_objects(self, repository: pygit2.Repository) -> Objects:

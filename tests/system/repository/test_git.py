@@ -628,6 +628,17 @@ def test_a_remote_is_read_through_its_mirror(repository: GitRepository, tmp_path
     assert archive.read_workflows(first) == (SourceFile("_workflows/a.yaml", b"one"),)
 
 
+def test_a_mirror_is_of_the_kind_that_is_read_whatever_git_prefers(
+    repository: GitRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = repository.commit()
+    monkeypatch.setenv("GIT_DEFAULT_HASH", "sha256")
+    monkeypatch.setenv("GIT_DEFAULT_REF_FORMAT", "reftable")  # which later versions of git know
+    with repository.served() as server:
+        assert open_archive(locate(server.url), mirror=tmp_path / "mirror").heads() == {"main": head}
+    assert run_git("git", "-c", "alias.format=!echo $GIT_DEFAULT_REF_FORMAT", "format", timeout=60) == "files\n"
+
+
 def test_a_remote_that_was_cut_off_is_read_as_far_as_it_goes(repository: GitRepository, tmp_path: Path) -> None:
     for number in range(3):
         head = repository.commit({"x": str(number)}, message=str(number))
