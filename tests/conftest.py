@@ -76,11 +76,23 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Starts the longest tests first. Otherwise one worker still runs a long test when the others
-    are done.
+    """Lets each worker begin with its share of the longest tests. Otherwise one worker still runs a
+    long test when the others are done. xdist gives each worker a part of the list, in this order
+    (``--dist worksteal``).
     """
     items.sort(key=_may_take, reverse=True)
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    long = [item for item in items if _may_take(item)]
+    others = items[len(long) :]
+    dealt: list[pytest.Item] = []
+    for worker in range(workers):
+        part = long[worker::workers]
+        size = (len(items) - len(dealt)) // (workers - worker) - len(part)
+        dealt += part + others[: max(0, size)]
+        del others[: max(0, size)]
+    items[:] = dealt + others
 
 
 def pytest_collection_finish() -> None:

@@ -36,8 +36,11 @@ SETS = [(), ("global/x",), ("global/x",), ("global/y",), ("global/x", "global/y"
 ARCHIVES = ("one", "other", "third")
 STEPS = 24
 IS_LONG = settings().max_examples > 300
-EXAMPLES = max(300, settings().max_examples)
-SHARDS = 10
+EXAMPLES = max(150, settings().max_examples)
+"""Half as many as of the model test of one archive: they take a third longer, and each change of the
+sources draws others.
+"""
+SHARDS = 5
 """The number of tests that share the examples. `make test` runs the first one, `make test-full` the
 others, and `make test-long` all.
 """
