@@ -91,8 +91,8 @@ join archive ar on ar.id = t.archive_id
 -- order of their list. If an archive has ready tasks of several pools, `share` is the number of
 -- tasks of each pool among the first ones, so a claim locks only the tasks that it takes. It
 -- considers some more archives than it has slots, because other claims may have locked tasks that
--- this claim sees. A claim of one slot needs no count of archives, so it looks at one archive after
--- another until one gives a task.
+-- this claim sees. It looks at these only if it needs them: for the shares, it counts no more
+-- archives than it has slots.
 --
 -- A claim of a drained host returns nothing. This statement also returns nothing while an archive
 -- with ready tasks has a limit or a tier of its own: then `claim_in_tiers` does the work.
@@ -110,7 +110,7 @@ with turn as materialized (
     limit %(turns)s
 ), kept as materialized (
     select t.id, w.lap, w.most as share
-    from (select turn.*, case when %(slots)s = 1 then 1 else ceil(%(slots)s::numeric / (select count(*) from turn))::int end as most from turn offset 0) w
+    from (select turn.*, ceil(%(slots)s::numeric / (select count(*) from (select from turn limit %(slots)s) first))::int as most from turn offset 0) w
     {part picked}
     limit %(slots)s
 ), {part taken}
