@@ -160,10 +160,17 @@ def test_a_page_hears_of_no_archive_that_its_token_is_not_for(
     visitor: Visitors, session: Session, server: ApiServer
 ) -> None:
     papers, vault = an_archive(session, "papers"), an_archive(session, "vault")
-    browser = visitor(Scope.READ, "papers")
+    assert session.wakeups is not None
+    assert session.wakeups.listening.wait(30)
+    browser, other = visitor(Scope.READ, "papers"), visitor(Scope.READ)
     assert browser.get("/-/live?of=vault").status_code == 404
     assert visitor().get("/-/live").status_code == 204
-    with opened(browser, "/-/live") as events, opened(visitor(Scope.READ), "/-/live?of=vault") as of_vault:
+    # Both pages are current: each new token is a change, which every page hears.
+    read = {page: as_of(someone, page) for someone, page in ((browser, "/"), (other, "/vault"))}
+    with (
+        opened(browser, "/-/live", read["/"]) as events,
+        opened(other, "/-/live?of=vault", read["/vault"]) as of_vault,
+    ):
         vault.commit({"a": ""})
         assert CHANGED in of_vault
         papers.commit({"a": ""})
