@@ -168,7 +168,7 @@ def _of_run(session: Session, configuration: Configuration, delivery: Delivery) 
     present = _present(session, delivery, [view for view, _ in pairs], more)
     helps = _commands(present, delivery, run)
     with_logs = delivery.occasion is Occasion.FAILED
-    needs_nobody = with_logs and bool(delivery.tasks) and not helps
+    needs_nobody = with_logs and bool(delivery.tasks) and not helps and present.are_all
     return Message(
         delivery, run.archive, _line(_title(present, delivery, run), LONGEST_LINE), run,
         [_shown(session, view, attempt, present.needs.get(view.id), with_logs=with_logs) for view, attempt in pairs], more,
@@ -185,7 +185,7 @@ class _Present:
     them that are still failed, or held. ``more``: the number of the other such tasks.
 
     ``needs``: the needs of the present failures of the run, the first ones, or of the held tasks, by
-    the tasks' ids. ``unhold``: the command that ends the hold of the archive, which refuses a release;
+    the tasks' ids. ``are_all``: True if these are all failures, or held tasks, of the run. ``unhold``: the command that ends the hold of the archive, which refuses a release;
     empty if there is none.
     """
 
@@ -193,6 +193,7 @@ class _Present:
     still: list[TaskView]
     more: int
     needs: dict[int, Need]
+    are_all: bool = True
     unhold: str = ""
 
 
@@ -205,10 +206,13 @@ def _present(session: Session, delivery: Delivery, tasks: list[TaskView], more: 
     still = failures(tasks) if has_failed else [view for view in tasks if view.state is State.HELD]
     count, ids = 0, [view.id for view in still]
     for row in session.rows("failures_to_tell" if has_failed else "holds_to_tell", runs=[delivery.run], most=MOST_LATE):
-        count, ids = row.count, list(dict.fromkeys([*ids, *(row.tasks or ())]))
-    needs = needs_of_tasks(session, archive, tasks_by_id(session, ids))
+        count, ids = row.count, [*ids, *(row.tasks or ())]
+    if has_failed:
+        # The first failures of a long list may be repaired, and later ones not.
+        ids += [row.id for row in session.rows("first_unhandled_of_run", run=delivery.run, most=MOST_LATE)]
+    needs = needs_of_tasks(session, archive, tasks_by_id(session, list(dict.fromkeys(ids))))
     unhold = f"arkqueue unhold {archive.name}" if archive.hold is not None and archive.stopped is None else ""
-    return _Present(tasks, still, min(more, max(count - len(still), 0)), needs, unhold)
+    return _Present(tasks, still, min(more, max(count - len(still), 0)), needs, len(needs) >= count, unhold)
 
 
 def _title(present: _Present, delivery: Delivery, run: RunView) -> str:

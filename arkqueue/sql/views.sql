@@ -1540,6 +1540,13 @@ order by w.run_id desc, w.id;
 -- can be retried before one that was rejected.
 select t.run_id, t.name, (min(array[(t.state <> 'failed')::int, t.id]))[2] as id {part unhandled_here} and t.run_id = any(%(runs)s) group by t.run_id, t.name;
 
+-- name: first_unhandled_of_run
+-- The first unhandled failures of a run, and the number of all (`total`), without that of its REPORT.
+-- The first one of each name comes before the second one of any name.
+select u.id, (count(*) over ())::int as total
+from (select t.id, t.position, row_number() over (partition by t.name, t.state order by t.id) as place {part unhandled_here} and t.run_id = %(run)s and t.kind = 'ordinary') u
+order by u.place, u.position, u.id limit %(most)s;
+
 -- name: unhandled_of_branch
 -- The unhandled failures of a branch by run and name, the newest first: the newest %(most)s ones, and
 -- those of some runs of a page. Each has the first task of its name, one that can be retried before

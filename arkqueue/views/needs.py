@@ -274,7 +274,7 @@ def needs_of_tasks(session: Session, archive: ArchiveView, tasks: Sequence[TaskV
     rows = rows_by_id(session, [task.id for task in held])
     helps, hindered = _judged(session, bad, rows)
     repaired = repaired_among(session, bad)
-    alike = Counter((task.name, task.state) for task in (*bad, *held))
+    alike = Counter((task.name, task.state) for task in (*bad, *held) if task.id not in repaired)
 
     def need(task: TaskView) -> Need:
         items = alike[task.name, task.state]

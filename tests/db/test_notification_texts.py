@@ -15,7 +15,7 @@ from arkqueue.errors import Conflict
 from arkqueue.model import ArchiveId, End, Occasion, RunId
 from arkqueue.notifications.mail import mail_of
 from arkqueue.notifications.message import TAIL, Message, write
-from arkqueue.queue import archives, deletion, holds, many, notifications, removal
+from arkqueue.queue import archives, control, deletion, holds, many, notifications, removal
 from arkqueue.queue.notifications import Delivery
 from arkqueue.views.status import status
 from tests.builders import AnArchive, a_workflow, an_archive, an_entry, faulty
@@ -256,3 +256,20 @@ def test_no_receiver_takes_a_notification_for_one_of_another_database(archive: A
     assert deliveries[0].id == deliveries[1].id
     assert mails[0]["message-id"] == mails[1]["message-id"] != mails[2]["message-id"]
     assert len({mail["references"] for mail in mails}) == 4
+
+
+def test_the_failures_at_the_end_of_a_long_list_are_judged_too(told: AnArchive) -> None:
+    """A later revision repairs so many of the first ones that no other is among those that are judged first."""
+    items = [f"i{number:02}" for number in range(30)]
+    told.commit({"mirror": f"foreach: [{', '.join(items)}]"})
+    told.fail(*(f"mirror/{item}@2" for item in items))
+    delivery = only(told)
+    told.commit({"mirror": f"foreach: [{', '.join(items[:25])}]"})
+    told.run(*(f"mirror/{item}@3" for item in items[:25]))
+    message = written(told, delivery)
+    assert (message.what, helping(message)) == ("", ["arkqueue retry papers@2 --failed"])
+    for item in items[25:]:
+        run, task = RunId(told.run_id(2)), told.task(f"mirror/{item}@2")
+        control.note(told.session, "known", "ann", run=run, task=task)
+    message = written(told, delivery)
+    assert (message.what, helping(message)) == ("", []), "not all failures are judged"
