@@ -9,6 +9,7 @@ characters visible.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +23,7 @@ from arkqueue.states import OPEN, RunState, State
 from arkqueue.text import one_line, visible
 from arkqueue.views import archives
 from arkqueue.views.needs import Need, needs_of_tasks
+from arkqueue.views.outdated import outdated_holds, perhaps_outdated
 from arkqueue.views.remedies import MOST_LATE, RETRY, failures
 from arkqueue.views.runs import RunView, views_of_runs
 from arkqueue.views.tasks import TaskView, tasks_by_id
@@ -39,7 +41,11 @@ MOST_RUNS = 20
 LONGEST_MESSAGE = 2000
 """The most characters of a commit's message."""
 
-_OF_RUN = {RETRY: " --failed", "release": ""}
+MOST_COMMANDS = 5
+"""The most commands of one verb that a notification names."""
+
+_RELEASE = "release"
+_OF_RUN = {RETRY: " --failed", _RELEASE: ""}
 """The verbs of tasks that one command for their run does, with its options."""
 _GENTLEST = ("retry", "release", "explain", "skip", "cancel", "delete")
 """The verbs of the commands that help, in the order in which a notification names them."""
@@ -185,8 +191,9 @@ class _Present:
     them that are still failed, or held. ``more``: the number of the other such tasks.
 
     ``needs``: the needs of the present failures of the run, the first ones, or of the held tasks, by
-    the tasks' ids. ``are_all``: True if these are all failures, or held tasks, of the run. ``unhold``: the command that ends the hold of the archive, which refuses a release;
-    empty if there is none.
+    the tasks' ids. ``are_all``: True if these are all failures, or held tasks, of the run. ``for_run``:
+    True if a retry or a release of the whole run is refused for none of its tasks. ``unhold``: the
+    command that ends the hold of the archive, which refuses a release; empty if there is none.
     """
 
     tasks: list[TaskView]
@@ -194,6 +201,7 @@ class _Present:
     more: int
     needs: dict[int, Need]
     are_all: bool = True
+    for_run: bool = False
     unhold: str = ""
 
 
@@ -204,15 +212,34 @@ def _present(session: Session, delivery: Delivery, tasks: list[TaskView], more: 
     archive = archives.archive(session, ArchiveId(delivery.archive))
     has_failed = delivery.occasion is Occasion.FAILED
     still = failures(tasks) if has_failed else [view for view in tasks if view.state is State.HELD]
-    count, ids = 0, [view.id for view in still]
+    count, unhandled, ids = 0, 0, [view.id for view in still]
     for row in session.rows("failures_to_tell" if has_failed else "holds_to_tell", runs=[delivery.run], most=MOST_LATE):
         count, ids = row.count, [*ids, *(row.tasks or ())]
     if has_failed:
         # The first failures of a long list may be repaired, and later ones not.
-        ids += [row.id for row in session.rows("first_unhandled_of_run", run=delivery.run, most=MOST_LATE)]
-    needs = needs_of_tasks(session, archive, tasks_by_id(session, list(dict.fromkeys(ids))))
+        for row in session.rows("first_unhandled_of_run", run=delivery.run, most=MOST_LATE):
+            unhandled, ids = row.total, [*ids, row.id]
+    judged = tasks_by_id(session, list(dict.fromkeys(ids)))
+    needs = needs_of_tasks(session, archive, judged)
+    are_all = len(needs) >= count
+    if has_failed:
+        # A retry of the run takes only failed tasks. It is refused for those that are repaired.
+        taken = [needs[view.id] for view in failures(judged) if view.state is State.FAILED]
+        for_run = (are_all or unhandled >= count) and all(need.verb == RETRY and not need.force for need in taken)
+    else:
+        may_release = all(need.verb == _RELEASE and not need.force for need in needs.values())
+        for_run = may_release and not _holds_outdated(session, delivery.run)
     unhold = f"arkqueue unhold {archive.name}" if archive.hold is not None and archive.stopped is None else ""
-    return _Present(tasks, still, min(more, max(count - len(still), 0)), needs, len(needs) >= count, unhold)
+    return _Present(tasks, still, min(more, max(count - len(still), 0)), needs, are_all, for_run, unhold)
+
+
+def _holds_outdated(session: Session, run: int) -> bool:
+    """Whether an outdated task is among the held tasks of a run, also those that wait for others. The
+    first `MOST_LATE` tasks that may be outdated are judged.
+    """
+    held = [row.id for row in session.rows("held_of_runs", runs=[run])]
+    (perhaps,) = session.rows_of(perhaps_outdated(held))
+    return bool(outdated_holds(session, [row.id for row in perhaps[:MOST_LATE]]))
 
 
 def _title(present: _Present, delivery: Delivery, run: RunView) -> str:
@@ -239,19 +266,26 @@ def _logs(present: _Present, delivery: Delivery, run: RunView) -> list[str]:
 
 
 def _commands(present: _Present, delivery: Delivery, run: RunView) -> list[str]:
-    """The commands that help, the gentlest first: those of the overview, but one retry or release
-    of the run stands for those of its tasks. Each name is one word of a shell.
+    """The commands that help, the gentlest first: those of the overview. Each name is one word of a
+    shell. If the queue refuses none of its tasks, one retry or release of the run stands for all.
     """
     if delivery.occasion is Occasion.FAILED and run.faults:
         return [f"arkqueue archive show {branch_name(run.archive, None)}"]
-    first: dict[tuple[int, bool], str] = {}
+    of_kind = defaultdict[tuple[int, bool], list[str]](list)
     for need in present.needs.values():
         command = need.command
-        if need.verb in _OF_RUN and not need.force:
+        if need.verb in _OF_RUN and present.for_run:
             command = f"arkqueue {need.verb} {run.full_name}{_OF_RUN[need.verb]}"
         if command:
-            first.setdefault((_GENTLEST.index(command.split()[1]), need.force), command)
-    commands = [first[key] for key in sorted(first)]
+            of_kind[_GENTLEST.index(command.split()[1]), need.force].append(command)
+    commands, are_more = list[str](), False
+    for key in sorted(of_kind):
+        of_key = list(dict.fromkeys(of_kind[key]))
+        # One explanation says how to go on.
+        most = 1 if _GENTLEST[key[0]] == "explain" else MOST_COMMANDS
+        commands += of_key[:most]
+        are_more |= len(of_key) > MOST_COMMANDS
+    commands += [f"arkqueue status {run.archive}"] if are_more else []
     releases = any(command.startswith("arkqueue release ") for command in commands)
     return [*([present.unhold] if present.unhold and releases else []), *commands]
 

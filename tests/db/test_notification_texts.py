@@ -85,7 +85,7 @@ def test_no_retry_is_named_for_what_only_a_waiver_or_an_explanation_helps(told: 
         return [command for command in message.commands if command.split()[1] not in ("show", "logs")]
 
     others = ["arkqueue explain papers@2/upload", "arkqueue skip papers@2/a/x"]
-    assert commands() == ["arkqueue retry papers@2 --failed", *others]
+    assert commands() == ["arkqueue retry papers@2/a/y", *others], "a retry of all is refused for upload"
     deletion.delete_item(told.session, RunId(told.run_id(2)), "y", "ann")
     assert commands() == others, "nothing that is left may be retried"
 
@@ -108,6 +108,12 @@ def written(archive: AnArchive, delivery: Delivery) -> Message:
 
 def helping(message: Message) -> list[str]:
     return [command for command in message.commands if command.split()[1] not in ("show", "logs")]
+
+
+def helping_in_status(archive: AnArchive, run: str = "papers@2") -> list[str]:
+    """The commands of ``arkqueue status`` for a run."""
+    needs = status(archive.session, None, None, 60.0).needs
+    return [need.command for need in needs if need.name.partition("/")[0] == run]
 
 
 def test_a_repaired_failure_is_told_with_its_waiver_only_if_a_task_waits_for_it(told: AnArchive) -> None:
@@ -267,9 +273,54 @@ def test_the_failures_at_the_end_of_a_long_list_are_judged_too(told: AnArchive) 
     told.commit({"mirror": f"foreach: [{', '.join(items[:25])}]"})
     told.run(*(f"mirror/{item}@3" for item in items[:25]))
     message = written(told, delivery)
-    assert (message.what, helping(message)) == ("", ["arkqueue retry papers@2 --failed"])
+    assert (message.what, helping(message)) == ("", ["arkqueue retry 'papers@2/mirror/*'"])
+    assert helping(message) == helping_in_status(told)
     for item in items[25:]:
         run, task = RunId(told.run_id(2)), told.task(f"mirror/{item}@2")
         control.note(told.session, "known", "ann", run=run, task=task)
     message = written(told, delivery)
     assert (message.what, helping(message)) == ("", []), "not all failures are judged"
+
+
+def test_a_retry_of_a_run_is_named_only_if_no_failure_is_repaired(told: AnArchive) -> None:
+    workflow = {"pdf": "", "check": "", "lint": ""}
+    told.commit(workflow)
+    told.fail("pdf@2", "check@2", "lint@2")
+    delivery = only(told)
+    assert helping(written(told, delivery)) == ["arkqueue retry papers@2 --failed"]
+    told.commit(workflow)
+    told.run("pdf@3")
+    message = written(told, delivery)
+    assert helping(message) == ["arkqueue retry papers@2/check", "arkqueue retry papers@2/lint"]
+    assert sorted(helping(message)) == sorted(helping_in_status(told))
+    (refused,) = many.retry_failed(told.session, RunId(told.run_id(2)), "ann").refused
+    assert refused.task == told.task("pdf@2")
+
+
+def test_a_release_of_a_run_is_named_only_if_no_held_task_is_outdated(told: AnArchive) -> None:
+    workflow = {"a": "hold: true", "b": "hold: true", "c": "hold: true", "d": "depends: [c]\nhold: true"}
+    told.commit(workflow)
+    delivery = only(told, "held")
+    assert helping(written(told, delivery)) == ["arkqueue release papers@2"]
+    told.commit({"d": ""})
+    told.run("d@3")
+    own = [f"arkqueue release papers@2/{name}" for name in "abc"]
+    assert helping(written(told, delivery)) == own, "a release of all is refused for d, which still waits"
+    told.commit({"a": "", "b": ""})
+    told.run("a@4", "b@4")
+    message = written(told, delivery)
+    assert helping(message) == [own[2], f"{own[0]} --force", f"{own[1]} --force"]
+    assert sorted(helping(message)) == sorted(helping_in_status(told))
+    refused = holds.release_run(told.session, RunId(told.run_id(2)), "ann").refused
+    assert {one.task for one in refused} == {told.task(f"{name}@2") for name in "abd"}
+
+
+def test_many_commands_of_a_notification_end_with_the_status_of_its_archive(told: AnArchive) -> None:
+    workflow = {f"a{number}": "" for number in range(7)}
+    told.commit(workflow)
+    told.fail(*(f"{name}@2" for name in workflow))
+    delivery = only(told)
+    told.commit({"a0": ""})
+    told.run("a0@3")
+    own = [f"arkqueue retry papers@2/a{number}" for number in range(1, 6)]
+    assert helping(written(told, delivery)) == [*own, "arkqueue status papers"]
