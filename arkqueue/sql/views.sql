@@ -1474,9 +1474,10 @@ where t.id = any(%(tasks)s::bigint[]) and t.state in ('failed', 'rejected') and 
 -- archive, the oldest ones on which nobody has written a note, and the number of all. The oldest one
 -- comes first, because tasks behind a later one may also wait for an earlier one. The statement looks
 -- for them among `tasks`, among the failures for which tasks of the same branches wait, and among the
--- roots of skipped tasks that still block others: directly, or through later tasks that were canceled
--- or skipped, of which at most `walked` are followed. It reads at most `looked_at` waiting, and as many
--- skipped, tasks.
+-- failures because of which canceled and skipped tasks still block others (as in `judge_blocking`):
+-- directly, or through earlier tasks that were canceled or skipped. It reads at most `looked_at`
+-- waiting, and as many skipped, tasks, and the newest `walked` canceled ones. It ends after
+-- `looked_at + walked` tasks and failures in all.
 select a.name as archive, (array_agg(t.id order by t.number, t.run, t.id))[:%(each)s] as ids, count(*)::int as count
 from task t
 join run on run.id = t.run_id join branch b on b.id = t.branch_id join archive a on a.id = t.archive_id
@@ -1488,16 +1489,22 @@ where t.id = any(array(
         cross join lateral (select id from task where branch_id = of.branch_id and settled_at is null and state = 'waiting' limit %(looked_at)s) w
         join edge e on e.target = w.id and not e.met and e.kind <> 'cancels' join task s on s.id = e.source and s.state in ('failed', 'rejected')
         union
-        select root_id from (
-            with recursive blocking(id, root_id) as (
-                select s.id, s.root_id from (select id, root_id from task where blocks > 0 and root_id is not null limit %(looked_at)s) s
-                where exists (select from edge e join task w on w.id = e.target where e.source = s.id and not e.met and w.settled_at is null)
+        select id from (
+            with recursive blocking(id, has_root, is_failure) as (
+                select s.id, s.has_root, false from (
+                    (select id, true as has_root from task where blocks > 0 and root_id is not null limit %(looked_at)s)
+                    union all
+                    (select id, false from task where blocks > 0 and root_id is null order by run_id desc limit %(walked)s)) s
+                where exists (select from edge e join task w on w.id = e.target where e.source = s.id and not e.met and w.settled_at is null offset 0)
                 union
-                select s.id, s.root_id from blocking b
-                cross join lateral (select source from edge where target = b.id and not met and kind <> 'cancels' offset 0) e
-                join task s on s.id = e.source and s.blocks > 0)
-            select root_id from blocking limit %(looked_at)s + %(walked)s) s
-        where root_id is not null))
+                select s.id, s.has_root, s.state in ('failed', 'rejected') from blocking b
+                cross join lateral (select source, settled and not failed as settled, crossing and not product as crossing, failed
+                                    from edge where target = b.id and not met and kind in ('depends', 'stopping') offset 0) e
+                cross join lateral (select id, root_id is not null as has_root, state, waived, blocks from task
+                                    where id = e.source and (blocks > 0 or state in ('failed', 'rejected') and not e.failed) offset 0) s
+                where not b.is_failure and blocks_behind(e.settled, e.crossing, b.has_root, s.state, s.waived, s.blocks, false) > 0)
+            select id, is_failure from blocking limit %(looked_at)s + %(walked)s) s
+        where is_failure))
   and (%(archives)s::bigint[] is null or t.archive_id = any(%(archives)s))
   and t.state in ('failed', 'rejected') and not t.waived and run.backfill_id is null and run.deleted_at is null and b.deleted_at is null and a.removed_at is null
   and not {part not_repaired} and {part not_noted}

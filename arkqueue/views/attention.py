@@ -41,7 +41,9 @@ MOST_BLOCKING = 10_000
 MOST_JUDGED = 200
 """The most failures of a page that are judged whether a later revision has repaired them."""
 MOST_WALKED = 2000
-"""The most earlier tasks behind these that are followed, from one to the next."""
+"""The most canceled tasks that still block others of which the failures are looked for. It is also the
+number of earlier tasks and failures that are followed at least, from one to the next.
+"""
 T = TypeVar("T")
 S = TypeVar("S")
 _COLOURS = re.compile(r"\x1b\[[0-9;:]*m")

@@ -123,6 +123,50 @@ def test_a_note_on_a_repaired_failure_hides_no_other_one(operator: httpx.Client,
     assert needs(operator) == []
 
 
+def test_a_repaired_failure_behind_a_canceled_task_needs_a_person(operator: httpx.Client, archive: AnArchive) -> None:
+    """A canceled task has no root: the failure is found through the edges of the task."""
+    tasks = {"pdf": "", "upload": "depends: [pdf, PREV]"}
+    archive.commit(tasks)
+    archive.commit(tasks)
+    archive.cancel("upload@3")
+    archive.fail("pdf@3")
+    archive.commit(tasks)
+    archive.run("pdf@2", "pdf@4")
+    assert archive.state("upload@4") == "waiting"
+    assert needs(operator) == [], "4/upload waits for 2/upload; what 3/upload waited for in its own run blocks nothing"
+    archive.run("upload@2", "upload@4")
+    archive.commit(tasks)
+    archive.fail("pdf@5")
+    archive.commit(tasks)
+    archive.run("pdf@6")
+    archive.cancel("upload@6")
+    archive.commit(tasks)
+    archive.run("pdf@7")
+    text = "repaired by a later revision, but later tasks wait behind it"
+    assert needs(operator) == [("papers@5/pdf", text, "skip")]
+    confirm(operator, press(operator, "/", "papers@5/pdf", "skip", sure=""))
+    assert needs(operator) == []
+    assert archive.state("upload@7") == "ready"
+
+
+def test_each_repaired_failure_of_a_skipped_task_needs_a_person(operator: httpx.Client, archive: AnArchive) -> None:
+    """A skipped task has one root, and may wait for more failures."""
+    tasks = {"pdf": "", "html": "", "upload": "depends: [pdf, html, PREV]"}
+    archive.commit(tasks)
+    archive.fail("pdf@2", "html@2")
+    archive.commit(tasks)
+    archive.run("pdf@3", "html@3")
+    assert archive.state("upload@3") == "waiting"
+    assert {name for name, *_ in needs(operator)} == {"papers@2/pdf", "papers@2/html"}
+    control.note(archive.session, "known", "ann", run=RunId(archive.run_id(2)), task=archive.task("pdf@2"))
+    assert [(name, verb) for name, _, verb in needs(operator)] == [("papers@2/html", "skip")]
+    archive.skip("pdf@2")
+    assert [name for name, *_ in needs(operator)] == ["papers@2/html"]
+    archive.skip("html@2")
+    assert needs(operator) == []
+    assert archive.state("upload@3") == "ready"
+
+
 def test_a_task_that_runs_far_longer_than_usual_needs_a_person(operator: httpx.Client, archive: AnArchive) -> None:
     for number in (2, 3, 4):
         archive.commit({"pdf": ""})
