@@ -57,11 +57,25 @@ _VERBS = {
     Occasion.COMPLETED: "has completed",
 }
 
+_HAS_FAILURES = "has failures"
+"""The verb for a run that has failed tasks, and has not ended."""
+
 _MANY = {
     Occasion.FAILED: "have failed",
     Occasion.FIXED: "are fixed",
     Occasion.HELD: "wait for a release",
     Occasion.COMPLETED: "have completed",
+}
+
+_OVER = {
+    Occasion.FAILED: "had failed, and has no failures now",
+    Occasion.HELD: "waited for a release, and does so no longer",
+}
+"""The verbs for a run of which the notification is no longer true."""
+
+_MANY_OVER = {
+    Occasion.FAILED: "had failed, and have no failures now",
+    Occasion.HELD: "waited for a release, and do so no longer",
 }
 
 
@@ -153,9 +167,8 @@ def write(session: Session, configuration: Configuration, delivery: Delivery) ->
     archive = archives.archive(session, ArchiveId(delivery.archive))
     is_over = archive.stopped is None
     commands = [f"arkqueue archive show {archive.name}", *([] if is_over else [f"arkqueue sync {archive.name} --wait"])]
-    verb = "was stopped, and is so no longer" if is_over else "is stopped"
     return Message(
-        delivery, archive.name, f"{archive.name} {verb}", None, [], 0, [], _line(delivery.what, LONGEST_MESSAGE),
+        delivery, archive.name, f"{archive.name} {_said_of_stop(archive)}", None, [], 0, [], _line(delivery.what, LONGEST_MESSAGE),
         commands, f"{configuration.pages_url}/{page_path(archive.name)}", helps=not is_over,
     )  # fmt: skip
 
@@ -247,11 +260,11 @@ def _title(present: _Present, delivery: Delivery, run: RunView) -> str:
     verb, more, has_completed = _VERBS[delivery.occasion], present.more, run.state is RunState.COMPLETED
     is_over = bool(present.tasks) and not present.still and not more
     if delivery.occasion is Occasion.HELD and is_over:
-        verb = "waited for a release, and does so no longer"
+        verb = _OVER[Occasion.HELD]
     elif delivery.occasion is Occasion.FAILED and (is_over or has_completed):
         verb = "had failed, and has completed since" if has_completed else "had failures, and has none of them now"
     elif delivery.occasion is Occasion.FAILED and run.state in OPEN:
-        verb = "has failures"
+        verb = _HAS_FAILURES
     named = present.tasks if is_over else present.still
     beside = f"{more} {'more' if named else 'other tasks' if more > 1 else 'other task'}" if more else ""
     names = " and ".join(filter(None, (", ".join(view.label for view in named), beside)))
@@ -301,25 +314,34 @@ def _of_many(session: Session, configuration: Configuration, delivery: Delivery)
     others: list[str] = []
     parts: list[str] = []
     for row in found:
-        if row.occasion == Occasion.STOPPED:
-            parts.append("it is stopped")
-            others.append(f"{archive.name} is stopped")
+        occasion = Occasion(row.occasion)
+        if occasion is Occasion.STOPPED:
+            verb = _said_of_stop(archive)
+            parts.append(f"it {verb}")
+            others.append(f"{archive.name} {verb}")
             continue
-        verb = (_VERBS if row.count == 1 else _MANY)[Occasion(row.occasion)]
-        parts.append(f"{row.count:,} {verb}")
+        one, many = (_OVER[occasion], _MANY_OVER[occasion]) if row.is_over else (_VERBS[occasion], _MANY[occasion])
+        parts.append(f"{row.count:,} {one if row.count == 1 else many}")
         views = {view.id: view for view in views_of_runs(session, row.runs)}
-        named = [views[run] for run in row.runs if run in views]
-        others += [_line(f"{run.full_name} {_VERBS[Occasion(row.occasion)]}: {run.message}", 150) for run in named]
+        for run in (views[run] for run in row.runs if run in views):
+            is_open = occasion is Occasion.FAILED and not row.is_over and run.state in OPEN
+            others.append(_line(f"{run.full_name} {_HAS_FAILURES if is_open else one}: {run.message}", 150))
         if more := row.count - len(row.runs):
-            others.append(f"… and {more:,} more that {(_VERBS if more == 1 else _MANY)[Occasion(row.occasion)]}")
+            others.append(f"… and {more:,} more that {one if more == 1 else many}")
     author = next((run.author for run in views_of_runs(session, [delivery.run])), "") if delivery.run else ""
     base = f"{configuration.pages_url}/{page_path(archive.name)}"
-    has_failed = any(row.occasion == Occasion.FAILED for row in found)
+    has_failed = any(row.occasion == Occasion.FAILED and not row.is_over for row in found)
+    is_held = any(row.occasion == Occasion.HELD and not row.is_over for row in found)
+    needs_person = has_failed or is_held or archive.stopped is not None
     return Message(
         delivery, archive.name, _line(f"{archive.name}: {', '.join(parts)}", LONGEST_LINE), None, [], 0, [], "",
-        [f"arkqueue runs {archive.name}{' --state failed' * has_failed}", f"arkqueue delivery list {archive.name}"],
-        f"{base}{'?state=unhandled' * has_failed}", others, author,
+        [f"arkqueue {'status' if needs_person else 'runs'} {archive.name}", f"arkqueue delivery list {archive.name}"],
+        f"{base}{'?state=unhandled' * has_failed}", others, author, helps=needs_person,
     )  # fmt: skip
+
+
+def _said_of_stop(archive: archives.ArchiveView) -> str:
+    return "was stopped, and is so no longer" if archive.stopped is None else "is stopped"
 
 
 def _shown(session: Session, view: TaskView, attempt: int | None, need: Need | None, *, with_logs: bool) -> Shown:

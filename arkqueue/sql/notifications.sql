@@ -151,11 +151,17 @@ returning id;
 
 -- name: carried
 -- The notifications that a delivery reports, itself and those that it carries: for each occasion
--- their number, and the first runs that still exist.
-select d.occasion, count(distinct d.run_id) as count, (array_agg(distinct d.run_id order by d.run_id))[1:%(most)s] as runs
+-- their number, and the first runs that still exist. `is_over`: the runs of this row have no failure
+-- any more, or wait for no release any more.
+select d.occasion, o.is_over, count(distinct d.run_id) as count, (array_agg(distinct d.run_id order by d.run_id))[1:%(most)s] as runs
 from delivery d left join run r on r.id = d.run_id
+cross join lateral (select case d.occasion
+    when 'failed' then r.faults = '[]' and not exists (
+        select from task t where t.run_id = r.id and t.kind = 'ordinary' and not t.deleted and t.state in ('failed', 'rejected') and not t.waived)
+    when 'held' then not exists (select from task t where t.run_id = r.id and t.state = 'held' and not t.deleted and t.unmet = 0)
+    else false end as is_over) o
 where (d.id = %(delivery)s or d.carried_by = %(delivery)s) and (d.run_id = 0 or r.deleted_at is null and r.id is not null)
-group by d.occasion order by min(d.id);
+group by d.occasion, o.is_over order by min(min(d.id)) over (partition by d.occasion), o.is_over;
 
 -- name: record_sent
 -- Record that a receiver accepted a delivery, and so the notifications that it carries.

@@ -241,7 +241,7 @@ def test_a_mail_about_good_news_leads_to_no_failures(archive: AnArchive) -> None
     assert many is not None
     assert one is not None
     assert (many.title, many.url) == ("papers: 6 have completed", "https://queue.example.org/papers")
-    assert many.commands[0] == "arkqueue runs papers"
+    assert (many.commands[0], many.helps) == ("arkqueue runs papers", False)
     settings = Mail(server="localhost:25", tls="none", sender="queue@example.org", recipients=("*",))
     assert "\n\nTo see more:\n  arkqueue show papers@2\n" in mail_of(settings, one, ANN, "").get_content()
 
@@ -324,3 +324,40 @@ def test_many_commands_of_a_notification_end_with_the_status_of_its_archive(told
     told.run("a0@3")
     own = [f"arkqueue retry papers@2/a{number}" for number in range(1, 6)]
     assert helping(written(told, delivery)) == [*own, "arkqueue status papers"]
+
+
+def test_a_mail_about_many_runs_says_which_of_its_news_are_over(archive: AnArchive) -> None:
+    set_receivers(archive, **{ANN: ALL})
+    for number in range(2, 9):
+        archive.commit({"a": "", "c": "hold: true"})
+        archive.fail(f"a@{number}")
+    archives.stop(archive.session, ArchiveId(archive.id), "it went back")
+    judge(archive.session)
+    (head,) = choose(archive)
+    message = written(archive, head)
+    assert message.title == "papers: 7 have failed, 7 wait for a release, it is stopped"
+    archives.go_on(archive.session, ArchiveId(archive.id), "it went back")
+    archive.cancel("c@3")
+    holds.release(archive.session, archive.task("c@5"), "ann")
+    archive.retry("a@6")
+    archive.run("a@6")
+    message = written(archive, head)
+    parts = [
+        "6 have failed",
+        "1 had failed, and has no failures now",
+        "5 wait for a release",
+        "2 waited for a release, and do so no longer",
+        "it was stopped, and is so no longer",
+    ]
+    assert message.title == f"papers: {', '.join(parts)}"
+    assert len(message.others) == 15
+    for line in (
+        "papers@2 has failures: change 2",
+        "papers@3 has failed: change 3",
+        "papers@6 had failed, and has no failures now: change 6",
+        "papers@4 waits for a release: change 4",
+        "papers@5 waited for a release, and does so no longer: change 5",
+        "papers was stopped, and is so no longer",
+    ):
+        assert line in message.others
+    assert (message.commands[0], message.helps) == ("arkqueue status papers", True)

@@ -340,7 +340,7 @@ def test_one_mail_counts_many_failures_and_names_the_first_of_them(
     assert lines[2] == "  papers@2 has failed: change 2"
     assert "  … and 10 more that have failed" in lines
     assert "  papers@32 is fixed: change 32" in lines
-    assert "  arkqueue runs papers --state failed" in lines
+    assert "  arkqueue status papers" in lines
     assert "https://queue.example.org/papers?state=unhandled" in lines
     assert {row["state"] for row in deliveries(archive)} == {"sent"}
 
