@@ -16,12 +16,13 @@ from typing import Any
 from arkqueue import logs
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
-from arkqueue.model import ArchiveId, AttemptId, Occasion, Stream
+from arkqueue.model import ArchiveId, AttemptId, Occasion, Stream, Trigger
 from arkqueue.names import branch_name, page_path
 from arkqueue.queue.notifications import Delivery
 from arkqueue.states import OPEN, RunState, State
 from arkqueue.text import one_line, visible
 from arkqueue.views import archives
+from arkqueue.views.attention import faulty_at_heads
 from arkqueue.views.needs import Need, needs_of_tasks
 from arkqueue.views.outdated import outdated_holds, perhaps_outdated
 from arkqueue.views.remedies import MOST_LATE, RETRY, failures
@@ -56,6 +57,8 @@ _VERBS = {
     Occasion.HELD: "waits for a release",
     Occasion.COMPLETED: "has completed",
 }
+
+_FIXED = "These faults are at the head of no branch any more, so they need nobody."
 
 _HAS_FAILURES = "has failures"
 """The verb for a run that has failed tasks, and has not ended."""
@@ -184,15 +187,15 @@ def _of_run(session: Session, configuration: Configuration, delivery: Delivery) 
     more = max(delivery.count - len(delivery.tasks), 0)
     if delivery.tasks and not pairs and not more and delivery.occasion in (Occasion.FAILED, Occasion.HELD):
         return None
-    present = _present(session, delivery, [view for view, _ in pairs], more)
+    present = _present(session, delivery, run, [view for view, _ in pairs], more)
     helps = _commands(present, delivery, run)
     with_logs = delivery.occasion is Occasion.FAILED
-    needs_nobody = with_logs and bool(delivery.tasks) and not helps and present.are_all
+    is_over = "None of these failures needs anybody any more." if delivery.tasks else _FIXED if present.is_fixed else ""
     return Message(
         delivery, run.archive, _line(_title(present, delivery, run), LONGEST_LINE), run,
         [_shown(session, view, attempt, present.needs.get(view.id), with_logs=with_logs) for view, attempt in pairs], more,
         [_line(f"{fault.place}: {fault.message}", LONGEST_LINE) for fault in run.faults[:MOST_FAULTS]],
-        "None of these failures needs anybody any more." if needs_nobody else "",
+        is_over if with_logs and not helps and present.are_all else "",
         [f"arkqueue show {run.full_name}", *_logs(present, delivery, run), *helps], f"{configuration.pages_url}/{page_path(run.full_name)}",
         author=run.author, helps=bool(helps),
     )  # fmt: skip
@@ -205,8 +208,9 @@ class _Present:
 
     ``needs``: the needs of the present failures of the run, the first ones, or of the held tasks, by
     the tasks' ids. ``are_all``: True if these are all failures, or held tasks, of the run. ``for_run``:
-    True if a retry or a release of the whole run is refused for none of its tasks. ``unhold``: the
-    command that ends the hold of the archive, which refuses a release; empty if there is none.
+    True if a retry or a release of the whole run is refused for none of its tasks. ``is_fixed``:
+    True if its workflow files have faults, and no branch has its revision at the head. ``unhold``: the command
+    that ends the hold of the archive, which refuses a release; empty if there is none.
     """
 
     tasks: list[TaskView]
@@ -215,10 +219,11 @@ class _Present:
     needs: dict[int, Need]
     are_all: bool = True
     for_run: bool = False
+    is_fixed: bool = False
     unhold: str = ""
 
 
-def _present(session: Session, delivery: Delivery, tasks: list[TaskView], more: int) -> _Present:
+def _present(session: Session, delivery: Delivery, run: RunView, tasks: list[TaskView], more: int) -> _Present:
     """``more``: the number of the tasks of a notification that it does not name."""
     if delivery.occasion not in (Occasion.FAILED, Occasion.HELD):
         return _Present(tasks, tasks, more, {})
@@ -242,8 +247,13 @@ def _present(session: Session, delivery: Delivery, tasks: list[TaskView], more: 
     else:
         may_release = all(need.verb == _RELEASE and not need.force for need in needs.values())
         for_run = may_release and not _holds_outdated(session, delivery.run)
+    is_fixed = (
+        bool(run.faults)
+        and run.trigger is Trigger.COMMIT
+        and run.id not in faulty_at_heads(session, [ArchiveId(archive.id)])
+    )
     unhold = f"arkqueue unhold {archive.name}" if archive.hold is not None and archive.stopped is None else ""
-    return _Present(tasks, still, min(more, max(count - len(still), 0)), needs, are_all, for_run, unhold)
+    return _Present(tasks, still, min(more, max(count - len(still), 0)), needs, are_all, for_run, is_fixed, unhold)
 
 
 def _holds_outdated(session: Session, run: int) -> bool:
@@ -283,7 +293,7 @@ def _commands(present: _Present, delivery: Delivery, run: RunView) -> list[str]:
     shell. If the queue refuses none of its tasks, one retry or release of the run stands for all.
     """
     if delivery.occasion is Occasion.FAILED and run.faults:
-        return [f"arkqueue archive show {branch_name(run.archive, None)}"]
+        return [] if present.is_fixed else [f"arkqueue archive show {branch_name(run.archive, None)}"]
     of_kind = defaultdict[tuple[int, bool], list[str]](list)
     for need in present.needs.values():
         command = need.command

@@ -361,3 +361,14 @@ def test_a_mail_about_many_runs_says_which_of_its_news_are_over(archive: AnArchi
     ):
         assert line in message.others
     assert (message.commands[0], message.helps) == ("arkqueue status papers", True)
+
+
+def test_faults_of_workflow_files_that_a_later_revision_has_repaired_need_nobody(told: AnArchive) -> None:
+    told.commit(faulty())
+    delivery = only(told)
+    message = written(told, delivery)
+    assert (message.what, helping(message)) == ("", ["arkqueue archive show papers"])
+    told.commit({"a": ""})
+    message = written(told, delivery)
+    assert (message.commands, message.helps) == (["arkqueue show papers@2"], False)
+    assert message.what == "These faults are at the head of no branch any more, so they need nobody."
