@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -207,7 +208,8 @@ class _Present:
     them that are still failed, or held. ``more``: the number of the other such tasks.
 
     ``needs``: the needs of the present failures of the run, the first ones, or of the held tasks, by
-    the tasks' ids. ``are_all``: True if these are all failures, or held tasks, of the run. ``for_run``:
+    the tasks' ids. ``are_all``: True if these are all failures, or held tasks, of the run. ``needing``: the
+    tasks of the needs that have a command. ``for_run``:
     True if a retry or a release of the whole run is refused for none of its tasks. ``is_fixed``:
     True if its workflow files have faults, and no branch has its revision at the head. ``unhold``: the command
     that ends the hold of the archive, which refuses a release; empty if there is none.
@@ -218,6 +220,7 @@ class _Present:
     more: int
     needs: dict[int, Need]
     are_all: bool = True
+    needing: Sequence[TaskView] = ()
     for_run: bool = False
     is_fixed: bool = False
     unhold: str = ""
@@ -240,6 +243,7 @@ def _present(session: Session, delivery: Delivery, run: RunView, tasks: list[Tas
     judged = tasks_by_id(session, list(dict.fromkeys(ids)))
     needs = needs_of_tasks(session, archive, judged)
     are_all = len(needs) >= count
+    needing = [view for view in judged if view.id in needs and needs[view.id].command]
     if has_failed:
         # A retry of the run takes only failed tasks. It is refused for those that are repaired.
         taken = [needs[view.id] for view in failures(judged) if view.state is State.FAILED]
@@ -253,7 +257,9 @@ def _present(session: Session, delivery: Delivery, run: RunView, tasks: list[Tas
         and run.id not in faulty_at_heads(session, [ArchiveId(archive.id)])
     )
     unhold = f"arkqueue unhold {archive.name}" if archive.hold is not None and archive.stopped is None else ""
-    return _Present(tasks, still, min(more, max(count - len(still), 0)), needs, are_all, for_run, is_fixed, unhold)
+    return _Present(
+        tasks, still, min(more, max(count - len(still), 0)), needs, are_all, needing, for_run, is_fixed, unhold
+    )
 
 
 def _holds_outdated(session: Session, run: int) -> bool:
@@ -282,10 +288,12 @@ def _title(present: _Present, delivery: Delivery, run: RunView) -> str:
 
 
 def _logs(present: _Present, delivery: Delivery, run: RunView) -> list[str]:
-    """The command that shows the log of the first failure."""
+    """The command that shows the log of the first failure that needs a person; if none does, of the
+    first failure.
+    """
     if delivery.occasion is not Occasion.FAILED or run.state is RunState.COMPLETED:
         return []
-    return [f"arkqueue logs {view.full_name}" for view in (present.still or present.tasks)[:1]]
+    return [f"arkqueue logs {view.full_name}" for view in (present.needing or present.still or present.tasks)[:1]]
 
 
 def _commands(present: _Present, delivery: Delivery, run: RunView) -> list[str]:

@@ -275,6 +275,7 @@ def test_the_failures_at_the_end_of_a_long_list_are_judged_too(told: AnArchive) 
     message = written(told, delivery)
     assert (message.what, helping(message)) == ("", ["arkqueue retry 'papers@2/mirror/*'"])
     assert helping(message) == helping_in_status(told)
+    assert "arkqueue logs papers@2/mirror/i25" in message.commands
     for item in items[25:]:
         run, task = RunId(told.run_id(2)), told.task(f"mirror/{item}@2")
         control.note(told.session, "known", "ann", run=run, task=task)
@@ -293,6 +294,7 @@ def test_a_retry_of_a_run_is_named_only_if_no_failure_is_repaired(told: AnArchiv
     message = written(told, delivery)
     assert helping(message) == ["arkqueue retry papers@2/check", "arkqueue retry papers@2/lint"]
     assert sorted(helping(message)) == sorted(helping_in_status(told))
+    assert "arkqueue logs papers@2/check" in message.commands, "pdf needs nobody"
     (refused,) = many.retry_failed(told.session, RunId(told.run_id(2)), "ann").refused
     assert refused.task == told.task("pdf@2")
 
