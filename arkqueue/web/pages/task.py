@@ -19,6 +19,7 @@ from arkqueue.text import visible
 from arkqueue.verdicts import EX_TEMPFAIL
 from arkqueue.views import tasks
 from arkqueue.views.attempts import AttemptView, attempts_around
+from arkqueue.views.attention import notes_of, repaired_among, unhandled_among
 from arkqueue.views.expected import usual_durations
 from arkqueue.views.explain import explain
 from arkqueue.views.inputs import Inputs, inputs_of, scratch_of
@@ -101,6 +102,7 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
         {
             "task": view,
             "explanation": explanation,
+            "_is_alarm": has_failed and _is_alarm(caller.session, view),
             "_over": over,
             "_due": _due(caller.session, row, view),
             "_needs_settings": needs_settings,
@@ -129,6 +131,15 @@ def task(visitor: Visitor, request: Request, id: TaskId) -> Shown:
             "_definition": visible(frozen_text(view.definition)) if view.definition else "",
         },
     )
+
+
+def _is_alarm(session: Session, view: TaskDetail) -> bool:
+    """True if the keys `j` and `k` go to a failure. It is unhandled, or a repaired one without a note for
+    which tasks still wait.
+    """
+    if unhandled_among(session, [view]):
+        return True
+    return any(repaired_among(session, [view]).values()) and not notes_of(session, [view.id])
 
 
 def _withheld(visitor: Visitor, row: Any) -> Withheld:

@@ -28,6 +28,14 @@ def alarms(browser: httpx.Client, address: str) -> set[str]:
     return set(ALARM.findall(page.text.partition("<main")[2]))
 
 
+def is_alarm(browser: httpx.Client, task: str) -> bool:
+    """Whether `j` and `k` go to the heading of the page of a task."""
+    heading, alarm = f">{task}</h1>", ' class="alarm" tabindex="-1"'
+    page = browser.get(f"/{task}").text
+    assert heading in page
+    return f"<h1{alarm}{heading}" in page
+
+
 def note(archive: AnArchive, key: str, number: int, run: int = 1) -> None:
     control.note(archive.session, "the disk", "ann", run=RunId(archive.run_id(number, run)), task=archive.task(key))
 
@@ -52,6 +60,7 @@ def test_a_failure_that_somebody_or_a_later_revision_has_handled_is_passed_over_
     for address in ("/", "/papers", "/papers@2", "/-/mine?author=dee"):
         assert alarms(operator, address) == {"papers@2/wrong"}, address
     assert alarms(operator, "/-/search?author=dee") == {"papers@2"}
+    assert [name for name in NAMES if is_alarm(operator, f"papers@2/{name}")] == ["wrong"]
     assert "<title>(1) papers" in operator.get("/papers").text
     assert [need["name"] for need in operator.get("/?format=json").json()["needs"]] == ["papers@2/wrong"]
     assert "known, wrong" in operator.get("/papers@2").text, "what failed is said all the same"
@@ -209,12 +218,14 @@ def test_the_keys_reach_a_repaired_failure_for_which_tasks_wait_and_the_grid_off
     assert "papers@2/pdf failed: exit code 1. It was repaired by a later revision, but other tasks wait for it." in page.text  # fmt: skip
     of_task = r'name="name" value="papers@2/{}"><input type="hidden" name="verb" value="(\w+)"'
     assert [re.findall(of_task.format(name), page.text) for name in ("index", "pdf")] == [["retry"], ["skip"]]
+    assert [is_alarm(operator, f"papers@2/{name}") for name in ("index", "pdf")] == [False, True]
     assert "<title>papers" in page.text, "nobody has to look at a failure that a later revision has repaired"
     archives.stop(session, archive.id, "has another UUID")
     assert re.findall(of_task.format("pdf"), operator.get("/papers").text) == [], "the waiver would start a task"
     archives.go_on(session, archive.id, "has another UUID")
     note(archive, "pdf@2", 2)
     assert [alarms(operator, address) for address in ("/", "/papers", "/papers@2")] == [set()] * 3
+    assert not is_alarm(operator, "papers@2/pdf")
     assert re.findall(of_task.format("pdf"), operator.get("/papers").text) == ["skip"]
 
 
