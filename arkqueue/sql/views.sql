@@ -1527,15 +1527,17 @@ select w.id from unnest(%(tasks)s::bigint[]) w(id) where {part waited_for};
 -- name: blocking_in_runs
 -- The failures of some runs of an archive that a later revision has repaired, and for which a task waits
 -- all the same. `is_noted`: true if somebody has written a note on the failure. The statement looks at
--- the newest %(most)s failures whose run and name are not among `of` and `names`.
+-- %(most)s failures whose run and name are not among `of` and `names`: at the first of each run and
+-- name, the newest run first, then at the second of each, and so on. So the items of one list hide no
+-- failure of an older run.
 select w.id, w.run_id, w.name, w.is_noted
 from (select t.id, t.run_id, t.name, not {part not_noted} as is_noted
-      from (select t.* from (
-                select * from task where archive_id = %(archive)s and run_id = any(%(runs)s::bigint[]) and state = 'failed'
+      from (select t.*, row_number() over (partition by t.run_id, t.name order by t.id) as place from (
+                select id, run_id, branch_id, number, run, name, item from task where archive_id = %(archive)s and run_id = any(%(runs)s::bigint[]) and state = 'failed' and not waived
                 union all
-                select * from task where archive_id = %(archive)s and run_id = any(%(runs)s::bigint[]) and state = 'rejected') t
-            where not t.waived and (t.run_id, t.name) not in (select * from unnest(%(of)s::bigint[], %(names)s::text[]))
-            order by t.run_id desc, t.id limit %(most)s) t
+                select id, run_id, branch_id, number, run, name, item from task where archive_id = %(archive)s and run_id = any(%(runs)s::bigint[]) and state = 'rejected' and not waived) t
+            where (t.run_id, t.name) not in (select * from unnest(%(of)s::bigint[], %(names)s::text[]))
+            order by place, t.run_id desc, t.id limit %(most)s) t
       join run on run.id = t.run_id
       left join completion c on (c.branch_id, c.name, c.item) = (t.branch_id, t.name, t.item)
       where run.backfill_id is null and not {part not_repaired}) w

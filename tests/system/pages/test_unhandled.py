@@ -245,6 +245,22 @@ def test_the_keys_reach_a_list_with_a_repaired_item_for_which_tasks_wait(
     assert alarms(operator, "/papers@2?list=get&state=failed") == {"papers@2/get/i001", "papers@2/get/i002"}
 
 
+def test_the_repaired_items_of_a_newer_run_hide_no_failure_for_which_tasks_wait(
+    operator: httpx.Client, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("arkqueue.views.attention.MOST_JUDGED", 2)
+    archive = an_archive(session)
+    tasks = {"get": "foreach: [a, b, c]", "pdf": "", "upload": "depends: [pdf, PREV]"}
+    archive.commit(tasks)
+    archive.fail("pdf@2")
+    archive.commit(tasks)
+    archive.fail("get/a@3", "get/b@3", "get/c@3")
+    archive.commit(tasks)
+    archive.run("get/a@4", "get/b@4", "get/c@4", "pdf@4")
+    assert archive.state("upload@4") == "waiting"
+    assert alarms(operator, "/papers") == {"papers@2/pdf"}
+
+
 def test_a_list_is_noted_in_the_grid_only_if_nothing_of_it_needs_a_person(
     operator: httpx.Client, session: Session
 ) -> None:
