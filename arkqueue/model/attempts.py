@@ -13,7 +13,16 @@ from typing import Any, Final, NamedTuple
 
 from arkqueue.archive_settings import ArchiveSettings, read_settings
 from arkqueue.model.revisions import Revision
-from arkqueue.model.words import LONGEST_DURATION, ArchiveId, ArchiveKind, AttemptId, AttemptKind, Stream, TaskId
+from arkqueue.model.words import (
+    LONGEST_DURATION,
+    ArchiveId,
+    ArchiveKind,
+    AttemptId,
+    AttemptKind,
+    Stream,
+    TaskId,
+    TaskKind,
+)
 
 RETRY_AFTER = "arkqueue.retry_after"
 """The output by which a task that ends with exit code 75 sets the seconds until its next attempt."""
@@ -163,6 +172,7 @@ class Claim(NamedTuple):
     generation: int
     base: str | None
     kind: AttemptKind = AttemptKind.RUN
+    task_kind: TaskKind = TaskKind.ORDINARY
     item_body: str = ""
     """The item as JSON; empty: the task has none."""
     early: int | None = None

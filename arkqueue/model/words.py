@@ -73,7 +73,9 @@ class TaskKind(StrEnum):
     COMMIT = "commit"
     REPORT = "report"
     GATE = "gate"
-    """Made by arkqueue. It stands for many tasks, so that fewer edges are needed."""
+    """Made by arkqueue. It stands for many tasks, so that fewer edges are needed. Its name says for
+    which: `PREV:*`, or the name of a list with its condition.
+    """
     ORDINARY = "ordinary"
     """From a workflow file; it may have no program."""
 

@@ -38,6 +38,7 @@ from arkqueue.model import (
     Revision,
     Stream,
     TaskId,
+    TaskKind,
 )
 from arkqueue.queue.graph import Graph
 
@@ -364,6 +365,7 @@ def _claim(row: Any) -> Claim:
         generation=row.generation,
         base=row.base,
         kind=AttemptKind(row.attempt_kind),
+        task_kind=TaskKind(row.task_kind),
         item_body=row.item_body or "",
         early=row.early,
     )

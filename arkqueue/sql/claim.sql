@@ -52,7 +52,7 @@ cross join lateral (
 taken as (
     update task t set state = {to claim}, attempt_id = nextval('attempt_id'), attempts = t.attempts + 1
     where t.id = any(array(select id from kept))
-    returning t.id, t.run_id, t.archive_id, t.branch_id, t.number, t.run, t.definition_id, t.name, t.item, t.item_id, t.priority, t.entry_id, t.position, t.attempt_id, t.attempts,
+    returning t.id, t.run_id, t.archive_id, t.branch_id, t.number, t.run, t.definition_id, t.name, t.item, t.item_id, t.priority, t.entry_id, t.position, t.attempt_id, t.attempts, t.kind as task_kind,
               case when t.polls then 'poll' else 'run' end::attempt_kind as attempt_kind
 ), based as (
     select t.*, (select r.name from completion c join revision r on r.id = c.revision_id
@@ -68,7 +68,7 @@ taken as (
 
 -- part: given
 -- The facts that a task manager receives about each claimed task.
-select t.id, t.priority, t.entry_id, t.position, t.attempt_id, t.attempts, t.attempt_kind, t.name, t.item, t.definition_id, t.archive_id, t.number, t.run, run.trigger,
+select t.id, t.priority, t.entry_id, t.position, t.attempt_id, t.attempts, t.attempt_kind, t.task_kind, t.name, t.item, t.definition_id, t.archive_id, t.number, t.run, run.trigger,
        b.name as branch, b.main, run.revision, run.author, run.date, run.message, run.previous, run.generation, t.base,
        ar.name as archive, ar.kind, ar.url, ar.uuid, ar.settings::text, ar.corrections, kept.share,
        (select body::text from item where id = t.item_id) as item_body,
@@ -330,7 +330,7 @@ with mine as (
     from mine where a.id = mine.id
     returning a.*
 )
-select t.id, a.id as attempt_id, a.number as attempts, a.kind as attempt_kind, t.name, t.item, t.definition_id, t.archive_id, t.number, t.run, run.trigger,
+select t.id, a.id as attempt_id, a.number as attempts, a.kind as attempt_kind, t.kind as task_kind, t.name, t.item, t.definition_id, t.archive_id, t.number, t.run, run.trigger,
        b.name as branch, b.main, r.name as revision, r.author, r.date, r.message, r.previous, r.generation, a.base,
        ar.name as archive, ar.kind, ar.url, ar.uuid, ar.settings::text, ar.corrections, null::bigint as early,
        (select body::text from item where id = t.item_id) as item_body,

@@ -19,7 +19,7 @@ from arkqueue.errors import DatabaseUnavailable
 from arkqueue.executor.process.leftovers import end_leftovers
 from arkqueue.gateway import Opener
 from arkqueue.logs.write import Logs
-from arkqueue.model import REPORT, AttemptId, Claim, Outcome, Pool, Receipt
+from arkqueue.model import AttemptId, Claim, Outcome, Pool, Receipt, TaskKind
 from arkqueue.repository.reader.client import processes
 from arkqueue.runtime.accounts import account
 from arkqueue.runtime.home import HomeLock, host_id, id_in
@@ -343,7 +343,7 @@ class TaskManager:
         attempt asks for it in its own thread.
         """
         self._sources.fetch_definitions([attempt.claim.definition for attempt in attempts])
-        others = [attempt for attempt in attempts if attempt.claim.name != REPORT]
+        others = [attempt for attempt in attempts if attempt.claim.task_kind is not TaskKind.REPORT]
         inputs = self._sources.inputs([attempt.claim for attempt in others])
         for attempt in others:
             attempt.inputs = inputs.get(attempt.claim.task, {})

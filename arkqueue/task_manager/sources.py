@@ -16,7 +16,6 @@ from arkqueue.config import Configuration
 from arkqueue.errors import Conflict, Elsewhere, Withheld
 from arkqueue.gateway import Gateway
 from arkqueue.model import (
-    REPORT,
     AttemptKind,
     Claim,
     Handed,
@@ -25,6 +24,7 @@ from arkqueue.model import (
     Scratch,
     TaskDefinition,
     TaskId,
+    TaskKind,
     Trigger,
 )
 from arkqueue.repository import Archive, Following, Location
@@ -90,7 +90,7 @@ class Sources:
             # If a definition has left the cache, the inputs of its task are asked for anyway.
             bodies = {claimed.task: self._bodies.get(claimed.definition) for claimed in claims}
         polled = {claimed.task for claimed in claims if claimed.kind is AttemptKind.POLL}
-        reports = [claimed.task for claimed in claims if claimed.name == REPORT]
+        reports = [claimed.task for claimed in claims if claimed.task_kind is TaskKind.REPORT]
         tasks = [
             task for task, body in bodies.items() if not isinstance(body, dict) or body.get("depends") or task in polled
         ]
