@@ -206,15 +206,17 @@ def notes_of(session: Session, failures: Sequence[int]) -> dict[int, NoteView]:
     return {row.task_id: NoteView(row.by, row.at, row.note) for row in rows}
 
 
-def failing_backfills(session: Session, archive: ArchiveId, branch: BranchId) -> dict[str, int]:
-    """The number of unhandled failures of each backfill of a branch that has any, by its name, the newest
-    backfill first. A run that could not start counts as one.
+def failing_backfills(session: Session, archive: ArchiveId) -> dict[str, tuple[BranchId, int]]:
+    """The branch and the number of unhandled failures of each backfill of an archive that has any, by its
+    name, the newest backfill first. A run that could not start counts as one failure.
     """
     rows = session.rows("failures_of_backfills", archives=[archive], most=MOST_HOLDS)
     return {
-        backfill_name(row.archive, row.number): row.failed + row.rejected + row.unsent + row.unstarted
+        backfill_name(row.archive, row.number): (
+            BranchId(row.branch_id),
+            row.failed + row.rejected + row.unsent + row.unstarted,
+        )
         for row in rows
-        if row.branch_id == branch
     }
 
 

@@ -215,16 +215,18 @@ def _branch_shown(
 
 
 def _backfills(visitor: Visitor, archive: ArchiveId, branch: BranchId) -> dict[str, object]:
-    """The newest backfills of an archive. ``_failing``: the numbers of the unhandled failures of the
-    branch's backfills, by name. ``_older``: the names of the newest failing ones that the page does not
-    show anyway.
+    """The newest backfills of an archive. ``_alarming``: the names of all backfills with unhandled failures.
+    ``_failing``: the numbers of these failures, by name, for backfills of the branch. ``_older``: the
+    newest names of ``_failing`` that the page does not show anyway.
     """
     session = visitor.caller.session
     newest = backfills(session, archive, MOST_BACKFILLS)
-    failing = failing_backfills(session, archive, branch) if newest else {}
+    of_all = failing_backfills(session, archive) if newest else {}
+    failing = {name: count for name, (of, count) in of_all.items() if of == branch}
     names = {one.full_name for one in newest}
     return {
         "backfills": [in_public(one) if visitor.is_anybody else one for one in newest],
+        "_alarming": {*of_all},
         "_failing": failing,
         "_older": [name for name in failing if name not in names][:MOST_TOLD],
     }
@@ -454,6 +456,7 @@ def _nothing_yet(visitor: Visitor, view: views.ArchiveView) -> dict[str, object]
         "_not_a_state": "",
         "_further": {},
         "backfills": [],
+        "_alarming": set(),
         "_failing": {},
         "_older": [],
         "rare": [],

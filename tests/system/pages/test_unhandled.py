@@ -288,6 +288,24 @@ def test_the_keys_reach_the_failures_of_a_list_of_which_a_page_shows_numbers(
     assert alarms(operator, "/papers@2") == set()
 
 
+def test_the_keys_reach_a_failing_backfill_of_another_branch_that_the_page_shows(
+    operator: httpx.Client, session: Session
+) -> None:
+    archive = an_archive(session, branches=("main", "side"))
+    archive.commit(branch="main")
+    archive.commit({}, branch="side")
+    archive.commit({"thumbs": ""}, branch="side")
+    fill(archive, 2, branch="side")
+    plan_all(archive)
+    (run,) = archive.sql("select number, run from run where backfill_id is not null")
+    task = archive.task(f"thumbs@{run['number']}.{run['run']}", branch="side")
+    archive.claim()
+    archive.record(archive.running[task].attempt, End.EXITED, 1)
+    assert alarms(operator, "/papers") == alarms(operator, "/papers:side") == {"papers@fill:1"}
+    assert "<title>papers" in operator.get("/papers").text, "the title counts the failures of the branch"
+    assert "<title>(1) papers" in operator.get("/papers:side").text
+
+
 def test_failures_of_a_backfill_are_unhandled_until_they_are_noted(
     operator: httpx.Client, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
