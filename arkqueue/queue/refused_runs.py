@@ -142,6 +142,7 @@ def refuse_outdated(
     planned: Plan,
     cause: Trigger,
     names: Collection[str] | None,
+    without: Collection[str],
     again: str | None,
 ) -> None:
     """Raise ``Conflict`` if a later run has superseded or completed a task of a planned run.
@@ -156,7 +157,7 @@ def refuse_outdated(
         if node.kind is TaskKind.ORDINARY and node.definition is not None and not node.definition.is_gate
     ]
     on = "" if row.main else f" --branch {shlex.quote(row.branch)}"
-    named = "".join(f" {name}" for name in names or ())
+    named = "".join([*(f" --without {name}" for name in without), *(f" {name}" for name in names or ())])
     back = f"arkqueue trigger {row.archive}{on} --revision {row.number} --force{named}"
     remedy = GO_BACK.format(again or back)
     if cause is Trigger.SUBMISSION:

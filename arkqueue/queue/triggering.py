@@ -228,7 +228,7 @@ def propose(
         refuse_idle_without(here, workflow, chosen, without)
     refuse_incomplete(graph, here, row, workflow, planned, chosen, cause, names, is_asked=is_asked)
     if is_asked and not force:
-        refuse_outdated(graph, here, row, last + 1, planned, cause, names, part.again if part else None)
+        refuse_outdated(graph, here, row, last + 1, planned, cause, names, without, part.again if part else None)
     if part is not None:
         before = planned_before(graph, part, branch.id, planned)
         planned = part.ordered(planned, before)

@@ -38,6 +38,9 @@ def test_an_older_revision_replaces_the_work_of_a_newer_one_only_by_force(archiv
     with pytest.raises(Conflict, match="papers@3/upload completed") as no:
         archive.trigger(2, "upload")
     assert no.value.remedy == "to go back on purpose: arkqueue trigger papers --revision 2 --force upload"
+    with pytest.raises(Conflict, match="papers@3/tell completed") as no:
+        archive.trigger(2, "tell", without=["upload"])
+    assert no.value.remedy.endswith(": arkqueue trigger papers --revision 2 --force --without upload tell")
     with pytest.raises(Conflict, match="papers@3/tell completed"):
         archive.skip("upload@2", as_completed=True)
     assert archive.states() == {
