@@ -4,7 +4,7 @@ would have.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
@@ -62,7 +62,9 @@ IF_WAIVED: Final = "Its held tasks that are out of date are waived, and later ru
 _PLAIN: Final = {"retry": "retry", "retry-from": "retry", "release": "release", "skip-as-completed": "waiver as completed"}  # fmt: skip
 """The verbs that take options against a refusal, as nouns."""
 WAIVED: Final = "waived"
-"""The word for a failure that keeps its state, and after which other tasks may go on."""
+"""The word for a failure that keeps its state, or a held task that is skipped, and after which other
+tasks may go on.
+"""
 ACCEPTED: Final = "accepted with workflow files that somebody else has changed (workflow-authors)"
 _OF_A_DELETION: Final = ("delete", "undelete")
 """The verbs after which the state of a run is known from the verb."""
@@ -222,7 +224,7 @@ def _rehearsed(
         done = do(rehearsed)
         done = done if isinstance(done, Done) else Done()
         after = rehearsed.session.rows("states_of", tasks=list({*before, *done.tasks}))
-        found = _consequences(rehearsed.session, before, after)
+        found = _consequences(rehearsed.session, before, after, done.skipped)
         if kind and done.tasks:
             first = sorted(done.tasks)[:MOST_NAMED]
             named = task_names(rehearsed.session, first)
@@ -460,7 +462,10 @@ def _archive(caller: Caller, of: dict[str, int]) -> int:
     return int(caller.session.rows(f"archive_of_{kind}", id=id)[0].id)
 
 
-def _consequences(session: Session, before: dict[int, Any], after: Sequence[Any]) -> list[Consequence]:
+def _consequences(
+    session: Session, before: dict[int, Any], after: Sequence[Any], waived: Collection[int]
+) -> list[Consequence]:
+    """The effects on tasks. ``waived``: the tasks that the verb waived instead of released."""
     groups: dict[tuple[State, str], list[int]] = {}
     for row in after:
         old = before.get(row.id)
@@ -474,11 +479,16 @@ def _consequences(session: Session, before: dict[int, Any], after: Sequence[Any]
             continue  # it has failed before: no verb makes a task that is settled fail
         elif old is None or row.state != old.state:
             state = State(row.state)
-            groups.setdefault((state, _WORDS.get(state, str(state))), []).append(row.id)
+            words = WAIVED if row.id in waived else _WORDS.get(state, str(state))
+            groups.setdefault((state, words), []).append(row.id)
     named = task_names(session, [id for ids in groups.values() for id in ids[:MOST_NAMED]])
     return [
         Consequence(
-            words, len(ids), [named[id] for id in ids[:MOST_NAMED]], state, "failure" if words == WAIVED else "task"
+            words,
+            len(ids),
+            [named[id] for id in ids[:MOST_NAMED]],
+            state,
+            "failure" if words == WAIVED and state is not State.SKIPPED else "task",
         )
         for (state, words), ids in groups.items()
     ]

@@ -798,7 +798,7 @@ def test_what_later_revisions_have_made_outdated_is_released_so_that_it_is_not_r
     assert archive.sql(kept) == [{"note": "seen by Ann"}]
     fields = form | {"name": "papers", "skip_outdated": "yes"}
     page = operator.post("/-/act", data=fields)
-    assert "would be skipped papers@2/a" in said(page)
+    assert "would be waived papers@2/a" in said(page)
     why = "A plain release would be refused in part : papers@2/a: would replace the work of later revisions: papers@4/a completed."
     assert why in said(page)
     confirm(operator, page)

@@ -440,7 +440,7 @@ def test_a_release_shows_what_is_out_of_date_and_waives_it_where_it_is_told_to(
     assert "Release papers@3, and waive what is out of date? Its held tasks that are out of date are waived" in said(
         shown
     )
-    assert "would be skipped papers@3/draw" in said(shown)
+    assert "1 task would be waived papers@3/draw" in said(shown)
     pressed(operator, shown, "Yes, waive and release it")
     assert (archive.state("draw@3"), archive.state("print@3")) == ("skipped", "ready")
     kept = archive.sql("select note from deed where verb = 'release'")
