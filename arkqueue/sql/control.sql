@@ -114,17 +114,36 @@ order by id;
 -- name: staying_skipped
 -- The candidates (design 5.6, 5.8) that stay skipped. An edge leads to them from a bad task that is
 -- neither among the `roots` nor the `candidates`, or (`is_unneeded`) from a task that did not fail
--- although they need its failure. `root`: their new root.
-select e.target as id, min(r.id) as root, bool_or(e.failed) as is_unneeded
-from edge e join task s on s.id = e.source join task r on r.id = case when s.root_id is null then s.id else root_behind(s.id, s.root_id) end
-where e.target = any(%(candidates)s) and not e.met and e.kind = 'depends'
-  and case when e.failed then s.state in ('completed', 'canceled', 'skipped')
-           else not e.settled and (not e.crossing or e.product and (r.state <> 'failed' or r.waived))
-                and s.state in ('failed', 'rejected', 'canceled', 'skipped') and not s.as_completed end
-  -- A join, because there may be tens of thousands of these tasks, and each source would search a
-  -- list from its beginning.
-  and not exists (select from unnest(%(candidates)s::bigint[] || %(roots)s::bigint[]) back(id) where back.id = s.id)
-group by e.target;
+-- although they need its failure. Down the graph, the candidates that need one of these stay skipped,
+-- too. `root`: their new root. As in `skip_dependents`, of ways of equal length that lead to a task,
+-- only the way from the first root is followed.
+--
+-- Lists of ids are in subqueries that the server hashes: there may be tens of thousands, and each
+-- task would search a list from its beginning.
+with recursive staying(id, root, is_unneeded) as (
+    select e.target, min(r.id), bool_or(e.failed)
+    from edge e join task s on s.id = e.source join task r on r.id = case when s.root_id is null then s.id else root_behind(s.id, s.root_id) end
+    where e.target = any(%(candidates)s) and not e.met and e.kind = 'depends'
+      and case when e.failed then s.state in ('completed', 'canceled', 'skipped')
+               else not e.settled and (not e.crossing or e.product and (r.state <> 'failed' or r.waived))
+                    and s.state in ('failed', 'rejected', 'canceled', 'skipped') and not s.as_completed end
+      and s.id not in (select unnest(%(candidates)s::bigint[] || %(roots)s::bigint[]))
+    group by e.target
+    union
+    select next.target, next.root, next.is_unneeded
+    from (
+        select e.target, r.id as root, bool_or(e.failed) over (partition by e.target) as is_unneeded,
+               row_number() over (partition by e.target order by r.id) as place
+        from staying s
+        cross join lateral (select id, state <> 'failed' or waived as lost from task where id = root_behind(s.id, s.root) offset 0) r
+        cross join lateral (
+            select target, failed from edge
+            where source = s.id and not met and kind = 'depends' and (failed or not settled and (not crossing or product and r.lost)) offset 0) e
+        -- Without `is true`, the server would join each task with the list.
+        where (e.target in (select unnest(%(candidates)s::bigint[]))) is true) next
+    where next.place = 1
+)
+select id, min(root) as root, bool_or(is_unneeded) as is_unneeded from staying group by id;
 
 -- name: change_root
 -- Set the new root of tasks that stay skipped.

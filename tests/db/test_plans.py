@@ -296,6 +296,13 @@ def test_what_a_person_asks_and_does_reads_along_indices(plans: Plans, line: Lin
     assert not any("<> ALL ((InitPlan" in plan for plan in told), f"compares each with each: {told[-1]}"
 
 
+def test_tasks_that_stay_skipped_are_not_compared_each_with_each(session: Session) -> None:
+    """A list of 10,000 items has as many candidates, in a database without statistics, too."""
+    with session.database.transaction() as connection:
+        plan = explained(connection, b"explain (generic_plan) " + SQL.statements["staying_skipped"].text)
+    assert plan.count("hashed SubPlan") == 2, plan
+
+
 def test_a_plan_through_a_table_would_be_seen(plans: Plans) -> None:
     with pytest.raises(AssertionError, match="Seq Scan on task"):
         plans.of(lambda: plans.session.database.retrying(_count))

@@ -204,6 +204,33 @@ def test_what_another_failure_still_skips_stays_skipped_with_that_root(archive: 
     }
 
 
+def test_a_long_chain_that_another_failure_still_skips_is_found_at_once(
+    archive: AnArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A round for each link held the archive locked for 10 s behind 500 links."""
+    chain = {f"t{n}": f"depends: [t{n - 1}]" for n in range(2, 60)}
+    archive.commit({"a": "", "x": "", "t0": "depends: [a]", "t1": "depends: [t0, x]"} | chain)
+    archive.fail("a@2", "x@2")
+    blocks = counted(monkeypatch)
+    archive.retry("a@2")
+    assert 0 < blocks["staying_skipped"] <= 2
+    assert archive.state("t0@2") == "waiting"
+    found = archive.sql("select root_id from task where state = 'skipped'")
+    assert [row["root_id"] for row in found] == [archive.task("x@2")] * 59
+
+
+def test_what_many_failures_still_skip_gets_the_first_of_them_as_root(archive: AnArchive) -> None:
+    """Every task needs all of those before it, as above."""
+    roots, tasks = [f"r{n}" for n in range(8)], [f"t{n}" for n in range(40)]
+    archive.commit(
+        dict.fromkeys(roots, "") | {t: f"depends: [{', '.join(roots + tasks[:n])}]" for n, t in enumerate(tasks)}
+    )
+    archive.fail(*(f"{root}@2" for root in roots))
+    archive.retry("r0@2")
+    found = archive.sql("select root_id from task where state = 'skipped'")
+    assert [row["root_id"] for row in found] == [archive.task("r1@2")] * len(tasks)
+
+
 def test_a_retry_takes_ready_dependents_back(archive: AnArchive) -> None:
     archive.commit({"a": "", "clean": "depends: [{task: a, when: settled}]"})
     archive.fail("a@2")
