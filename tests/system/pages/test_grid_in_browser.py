@@ -440,6 +440,9 @@ def test_the_next_failure_is_behind_the_focus_and_also_on_the_page_of_earlier_ru
     page.keyboard.press("k")
     expect(focused(page)).to_have_attribute("href", "/papers@40/a")
     expect(page.locator(".foot .line")).to_contain_text("These are later runs")
+    page = opened("/papers@5/a")
+    page.keyboard.press("j")
+    expect(focused(page)).to_have_text("papers@5/a")
 
 
 @pytest.mark.full
