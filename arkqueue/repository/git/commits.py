@@ -66,7 +66,9 @@ def check_commit(repository: pygit2.Repository, id: str) -> None:
     is cut off without end (its issue 7342).
     """
     try:
-        file = os.open(os.path.join(repository.path, "objects", id[:2], id[2:]), os.O_RDONLY | os.O_CLOEXEC)
+        file = os.open(
+            os.path.join(repository.path, "objects", id[:2], id[2:]), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+        )
     except FileNotFoundError:
         repository.odb.read_header(id)
         return

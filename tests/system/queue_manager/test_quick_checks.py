@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -122,7 +123,7 @@ def test_fingerprint_that_cannot_be_read_any_more_is_followed_by_whole_scans(
     readers.close()
 
 
-@pytest.mark.parametrize("damage", ["emptied", "cut off", "of another commit"])
+@pytest.mark.parametrize("damage", ["emptied", "cut off", "of another commit", "a fifo"])
 def test_damaged_head_that_did_not_change_is_found_by_the_next_whole_scan(
     watch: Watch, readers: Readers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
@@ -143,13 +144,17 @@ def test_damaged_head_that_did_not_change_is_found_by_the_next_whole_scan(
     commit, other = (repository.path / "objects" / id[:2] / id[2:] for id in (head, first))
     sound = commit.read_bytes()
     commit.unlink()
-    commit.write_bytes({"emptied": b"", "cut off": sound[:-8], "of another commit": other.read_bytes()}[damage])
+    if damage == "a fifo":  # opening it would wait for a writer
+        os.mkfifo(commit)
+    else:
+        commit.write_bytes({"emptied": b"", "cut off": sound[:-8], "of another commit": other.read_bytes()}[damage])
     for _ in range(2):
         scan(readers, papers)
         trouble = papers.row()["trouble"]
         assert f"the commit {head[:12]} at the head of its branch topic cannot be read" in trouble
         assert "Bring the object back from a backup or a clone" in trouble
         assert [id for _, id in papers.ledger("main")] == [first, new], "the trouble stops no other branch"
+    commit.unlink()
     commit.write_bytes(sound)
     scan(readers, papers)
     assert papers.row()["trouble"] is None
