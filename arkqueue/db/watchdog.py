@@ -26,10 +26,10 @@ class Guard:
 class Watchdog:
     """Cuts the connections of overdue calls: nothing else wakes a client whose server is silent.
 
-    The watchdog keeps its own descriptor of each connection as long as the object lives. libpq may
-    close its own descriptor at any moment, and the number could then be that of another file. The
-    descriptor is made only once: one more system call in each call of the database would be one
-    more point at which threads switch.
+    The watchdog keeps a second descriptor of each connection while the connection object lives. libpq
+    may close the first one at any moment. Its number could then stand for another file, which would be
+    cut. The second descriptor is made only once: a system call in each call of the database would be
+    one more point at which threads switch.
     """
 
     def __init__(self) -> None:

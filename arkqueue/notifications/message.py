@@ -9,24 +9,20 @@ characters visible.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from arkqueue import logs
 from arkqueue.config import Configuration
 from arkqueue.db.session import Session
-from arkqueue.model import ArchiveId, AttemptId, Occasion, Stream, Trigger
-from arkqueue.names import branch_name, page_path
+from arkqueue.model import ArchiveId, AttemptId, Occasion, Stream
+from arkqueue.names import page_path
+from arkqueue.notifications.present import Present, commands, logs_of, present_of
 from arkqueue.queue.notifications import Delivery
-from arkqueue.states import OPEN, RunState, State
+from arkqueue.states import OPEN, RunState
 from arkqueue.text import one_line, visible
 from arkqueue.views import archives
-from arkqueue.views.attention import faulty_at_heads
-from arkqueue.views.needs import Need, needs_of_tasks
-from arkqueue.views.outdated import outdated_holds, perhaps_outdated
-from arkqueue.views.remedies import MOST_LATE, RETRY, failures
+from arkqueue.views.needs import Need
 from arkqueue.views.runs import RunView, views_of_runs
 from arkqueue.views.tasks import TaskView, tasks_by_id
 
@@ -43,14 +39,6 @@ MOST_RUNS = 20
 LONGEST_MESSAGE = 2000
 """The most characters of a commit's message."""
 
-MOST_COMMANDS = 5
-"""The most commands of one verb that a notification names."""
-
-_RELEASE = "release"
-_OF_RUN = {RETRY: " --failed", _RELEASE: ""}
-"""The verbs of tasks that one command for their run does, with its options."""
-_GENTLEST = ("retry", "release", "explain", "skip", "cancel", "delete")
-"""The verbs of the commands that help, in the order in which a notification names them."""
 _COLOUR = re.compile("\x1b\\[[0-9;:]*m")
 _VERBS = {
     Occasion.FAILED: "has failed",
@@ -188,8 +176,8 @@ def _of_run(session: Session, configuration: Configuration, delivery: Delivery) 
     more = max(delivery.count - len(delivery.tasks), 0)
     if delivery.tasks and not pairs and not more and delivery.occasion in (Occasion.FAILED, Occasion.HELD):
         return None
-    present = _present(session, delivery, run, [view for view, _ in pairs], more)
-    helps = _commands(present, delivery, run)
+    present = present_of(session, delivery, run, [view for view, _ in pairs], more)
+    helps = commands(present, delivery, run)
     with_logs = delivery.occasion is Occasion.FAILED
     is_over = "None of these failures needs anybody any more." if delivery.tasks else _FIXED if present.is_fixed else ""
     return Message(
@@ -197,84 +185,15 @@ def _of_run(session: Session, configuration: Configuration, delivery: Delivery) 
         [_shown(session, view, attempt, present.needs.get(view.id), with_logs=with_logs) for view, attempt in pairs], more,
         [_line(f"{fault.place}: {fault.message}", LONGEST_LINE) for fault in run.faults[:MOST_FAULTS]],
         is_over if with_logs and not helps and present.are_all else "",
-        [f"arkqueue show {run.full_name}", *_logs(present, delivery, run), *helps], f"{configuration.pages_url}/{page_path(run.full_name)}",
+        [f"arkqueue show {run.full_name}", *logs_of(present, delivery, run), *helps], f"{configuration.pages_url}/{page_path(run.full_name)}",
         author=run.author, helps=bool(helps),
     )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _Present:
-    """The present state of the tasks of a notification. ``tasks``: those that it names; ``still``: those of
-    them that are still failed, or held. ``more``: the number of the other such tasks.
-
-    ``needs``: the needs of the present failures of the run, the first ones, or of the held tasks, by
-    the tasks' ids. ``are_all``: True if these are all failures, or held tasks, of the run. ``needing``: the
-    tasks of the needs that have a command. ``for_run``:
-    True if a retry or a release of the whole run is refused for none of its tasks. ``is_fixed``:
-    True if its workflow files have faults, and no branch has its revision at the head. ``unhold``: the command
-    that ends the hold of the archive, which refuses a release; empty if there is none.
-    """
-
-    tasks: list[TaskView]
-    still: list[TaskView]
-    more: int
-    needs: dict[int, Need]
-    are_all: bool = True
-    needing: Sequence[TaskView] = ()
-    for_run: bool = False
-    is_fixed: bool = False
-    unhold: str = ""
-
-
-def _present(session: Session, delivery: Delivery, run: RunView, tasks: list[TaskView], more: int) -> _Present:
-    """``more``: the number of the tasks of a notification that it does not name."""
-    if delivery.occasion not in (Occasion.FAILED, Occasion.HELD):
-        return _Present(tasks, tasks, more, {})
-    archive = archives.archive(session, ArchiveId(delivery.archive))
-    has_failed = delivery.occasion is Occasion.FAILED
-    still = failures(tasks) if has_failed else [view for view in tasks if view.state is State.HELD]
-    count, unhandled, ids = 0, 0, [view.id for view in still]
-    for row in session.rows("failures_to_tell" if has_failed else "holds_to_tell", runs=[delivery.run], most=MOST_LATE):
-        count, ids = row.count, [*ids, *(row.tasks or ())]
-    if has_failed:
-        # The first failures of a long list may be repaired, and later ones not.
-        for row in session.rows("first_unhandled_of_run", run=delivery.run, most=MOST_LATE):
-            unhandled, ids = row.total, [*ids, row.id]
-    judged = tasks_by_id(session, list(dict.fromkeys(ids)))
-    needs = needs_of_tasks(session, archive, judged)
-    are_all = len(needs) >= count
-    needing = [view for view in judged if view.id in needs and needs[view.id].command]
-    if has_failed:
-        # A retry of the run takes only failed tasks. It is refused for those that are repaired.
-        taken = [needs[view.id] for view in failures(judged) if view.state is State.FAILED]
-        for_run = (are_all or unhandled >= count) and all(need.verb == RETRY and not need.force for need in taken)
-    else:
-        may_release = all(need.verb == _RELEASE and not need.force for need in needs.values())
-        for_run = may_release and not _holds_outdated(session, delivery.run)
-    is_fixed = (
-        bool(run.faults)
-        and run.trigger is Trigger.COMMIT
-        and run.id not in faulty_at_heads(session, [ArchiveId(archive.id)])
-    )
-    unhold = f"arkqueue unhold {archive.name}" if archive.hold is not None and archive.stopped is None else ""
-    return _Present(
-        tasks, still, min(more, max(count - len(still), 0)), needs, are_all, needing, for_run, is_fixed, unhold
-    )
-
-
-def _holds_outdated(session: Session, run: int) -> bool:
-    """Whether an outdated task is among the held tasks of a run, also those that wait for others. The
-    first `MOST_LATE` tasks that may be outdated are judged.
-    """
-    held = [row.id for row in session.rows("held_of_runs", runs=[run])]
-    (perhaps,) = session.rows_of(perhaps_outdated(held))
-    return bool(outdated_holds(session, [row.id for row in perhaps[:MOST_LATE]]))
-
-
-def _title(present: _Present, delivery: Delivery, run: RunView) -> str:
+def _title(present: Present, delivery: Delivery, run: RunView) -> str:
     """The title names the tasks of which it is true when the notification is sent."""
     verb, more, has_completed = _VERBS[delivery.occasion], present.more, run.state is RunState.COMPLETED
-    is_over = bool(present.tasks) and not present.still and not more
+    is_over = present.is_over
     if delivery.occasion is Occasion.HELD and is_over:
         verb = _OVER[Occasion.HELD]
     elif delivery.occasion is Occasion.FAILED and (is_over or has_completed):
@@ -285,40 +204,6 @@ def _title(present: _Present, delivery: Delivery, run: RunView) -> str:
     beside = f"{more} {'more' if named else 'other tasks' if more > 1 else 'other task'}" if more else ""
     names = " and ".join(filter(None, (", ".join(view.label for view in named), beside)))
     return f"{run.full_name} {verb}" + (f": {names}" if names else "")
-
-
-def _logs(present: _Present, delivery: Delivery, run: RunView) -> list[str]:
-    """The command that shows the log of the first failure that needs a person; if none does, of the
-    first failure.
-    """
-    if delivery.occasion is not Occasion.FAILED or run.state is RunState.COMPLETED:
-        return []
-    return [f"arkqueue logs {view.full_name}" for view in (present.needing or present.still or present.tasks)[:1]]
-
-
-def _commands(present: _Present, delivery: Delivery, run: RunView) -> list[str]:
-    """The commands that help, the gentlest first: those of the overview. Each name is one word of a
-    shell. If the queue refuses none of its tasks, one retry or release of the run stands for all.
-    """
-    if delivery.occasion is Occasion.FAILED and run.faults:
-        return [] if present.is_fixed else [f"arkqueue archive show {branch_name(run.archive, None)}"]
-    of_kind = defaultdict[tuple[int, bool], list[str]](list)
-    for need in present.needs.values():
-        command = need.command
-        if need.verb in _OF_RUN and present.for_run:
-            command = f"arkqueue {need.verb} {run.full_name}{_OF_RUN[need.verb]}"
-        if command:
-            of_kind[_GENTLEST.index(command.split()[1]), need.force].append(command)
-    commands, are_more = list[str](), False
-    for key in sorted(of_kind):
-        of_key = list(dict.fromkeys(of_kind[key]))
-        # One explanation says how to go on.
-        most = 1 if _GENTLEST[key[0]] == "explain" else MOST_COMMANDS
-        commands += of_key[:most]
-        are_more |= len(of_key) > MOST_COMMANDS
-    commands += [f"arkqueue status {run.archive}"] if are_more else []
-    releases = any(command.startswith("arkqueue release ") for command in commands)
-    return [*([present.unhold] if present.unhold and releases else []), *commands]
 
 
 def _of_many(session: Session, configuration: Configuration, delivery: Delivery) -> Message | None:

@@ -61,8 +61,8 @@ def judge_candidates(graph: Graph, roots: Sequence[int], candidates: list[int]) 
     if not candidates or not (found := graph.rows("staying_skipped", candidates=candidates, roots=list(roots))):
         return candidates, []
     graph.do("change_root", tasks=[row.id for row in found], roots=[row.root for row in found])
-    staying = {row.id: None for row in found}
-    return [candidate for candidate in candidates if candidate not in staying], list(staying)
+    staying = {row.id for row in found}
+    return [candidate for candidate in candidates if candidate not in staying], [row.id for row in found]
 
 
 def reopen(graph: Graph, sources: Sequence[int], reopened: Sequence[int]) -> list[int]:

@@ -49,8 +49,8 @@ def run_limited(
     command: Sequence[str], *, longest: int, timeout: float = math.inf, **options: Any
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a program without input. Raises `LongOutput` if its output and its messages have more than
-    ``longest`` bytes together, and `TimeoutError` if it takes longer than ``timeout`` (seconds).
-    Such a program is killed. ``options``: as for `subprocess.Popen`.
+    ``longest`` bytes together, and `TimeoutError` if it takes longer than ``timeout`` (seconds), and
+    kills the program then. ``options``: as for `subprocess.Popen`.
     """
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, **options) as process:

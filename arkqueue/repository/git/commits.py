@@ -65,10 +65,10 @@ def check_commit(repository: pygit2.Repository, id: str) -> None:
     is compared with its id. Python reads such an object, because libgit2 1.9.7 reads an object that
     is cut off without end (its issue 7342).
     """
+    path = os.path.join(repository.path, "objects", id[:2], id[2:])
     try:
-        file = os.open(
-            os.path.join(repository.path, "objects", id[:2], id[2:]), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
-        )
+        # Without O_NONBLOCK, a fifo in the place of the object would wait for its writer.
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
         repository.odb.read_header(id)
         return
