@@ -71,6 +71,13 @@ def failures(tasks: Iterable[F]) -> list[F]:
     return [task for task in tasks if task.state in (State.FAILED, State.REJECTED) and not task.waived]
 
 
+def waivers(waited_for: Iterable[int]) -> dict[int, Remedy]:
+    """The remedies of failures that a later revision has repaired, and for which tasks wait all the
+    same: nothing but a waiver ends such a wait.
+    """
+    return dict.fromkeys(waited_for, Remedy(WAIVE))
+
+
 def questions(bad: Sequence[Failure]) -> list[Block]:
     """The questions on some failures, for a caller that asks others in the same round trip."""
     failed = [task.id for task in bad if task.state == State.FAILED]

@@ -21,7 +21,7 @@ from arkqueue.states import SETTLED, RunState, State
 from arkqueue.views.attention import REPAIRED, Defined, NoteView, completed_places, last_lines, notes_of
 from arkqueue.views.cells import Cells, CellView, cells_of, highest_tasks, urgency
 from arkqueue.views.expected import Expected, Wait, expected, limits_of, usual_durations
-from arkqueue.views.remedies import MOST_LATE, WAIVE, Remedy, remedies
+from arkqueue.views.remedies import MOST_LATE, WAIVE, Remedy, remedies, waivers
 from arkqueue.views.runs import ListedRun
 from arkqueue.views.tasks import Behind, TaskView
 from arkqueue.views.waits import alone
@@ -206,10 +206,7 @@ def grid_of(
     if chosen and not any(found.runs.values()) and not any(name in defined for name in chosen):
         found, chosen = cells_of(session, shown, MOST_CELLS, width=len(defined), unhandled=needs), ()
     shown = [run for run in shown if run.id in found.runs]
-    known = _known(session, branch, found, seen)
-    known.blocking = blocking
-    # Nothing but a waiver ends a wait for a failure that a later revision has repaired.
-    known.remedies = {**known.remedies, **{id: Remedy(WAIVE) for id in blocking}}
+    known = _known(session, branch, found, blocking, seen)
     names = list(dict.fromkeys([*defined, *found.names]))
     wanted = [name for name in chosen if name in names] or [name for name in names if all_names or name in defined]
     known.columns = frozenset(wanted)
@@ -235,7 +232,7 @@ def grid_of(
 def row_of(session: Session, branch: BranchId, run: ListedRun, seen: Sequence[ArchiveId] | None) -> Row:
     """The row of one run with all of its tasks, for a sentence on the run. ``seen``: as in `Around`."""
     found = cells_of(session, [run], MOST_CELLS)
-    known = _known(session, branch, found, seen)
+    known = _known(session, branch, found, (), seen)
     names = list(known.cells[run.id])
     known.columns = frozenset(names)
     return _row(run, names, known, (), {})
@@ -315,13 +312,16 @@ def _groups(defined: Mapping[str, Defined], wanted: Sequence[str]) -> list[Group
     return [Group(PurePosixPath(path).stem, len(list(group))) for path, group in groupby(paths)]
 
 
-def _known(session: Session, branch: BranchId, found: Cells, seen: Sequence[ArchiveId] | None) -> _Known:
+def _known(
+    session: Session, branch: BranchId, found: Cells, blocking: Collection[int], seen: Sequence[ArchiveId] | None
+) -> _Known:
     cells = {run: {cell.task.name: cell for cell in some} for run, some in found.runs.items()}
     every = [cell.task for of in cells.values() for cell in of.values()]
-    known = _Known(cells, {cell.task.id: cell for of in cells.values() for cell in of.values()}, found.behind)
+    of_tasks = {cell.task.id: cell for of in cells.values() for cell in of.values()}
+    known = _Known(cells, of_tasks, found.behind, blocking=blocking)
     failed = [task for task in every if task.state in _BAD]
     known.notes = notes_of(session, [task.id for task in failed])
-    known.remedies = remedies(session, failed, MOST_LATE)
+    known.remedies = remedies(session, failed, MOST_LATE) | waivers(blocking)
     known.lines = last_lines(session, failed[:MOST_LINES])
     for task in every:
         if task.superseded_by:

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from arkqueue.states import State
 from arkqueue.views.attention import last_lines, notes_of, repaired_among, unhandled_among
-from arkqueue.views.remedies import WAIVE, Failure, Remedy, remedies
+from arkqueue.views.remedies import Failure, Remedy, remedies, waivers
 from arkqueue.views.tasks import TaskView
 from arkqueue.web.pages.approving import Refusal, refusals_for
 from arkqueue.web.pages.grid import MOST_LINES
@@ -53,12 +53,11 @@ def table_of(
     """
     session = visitor.caller.session
     guarded, repaired = refusals_for(visitor, [task.id for task in tasks]), repaired_among(session, tasks)
-    # Nothing but a waiver ends a wait for a failure that a later revision has repaired.
-    waivers = {id: Remedy(WAIVE) for id, is_waited_for in repaired.items() if is_waited_for}
-    helps = remedies(session, tasks if helped is None else helped, most) | waivers
+    waited_for = {id for id, is_waited_for in repaired.items() if is_waited_for}
+    helps = remedies(session, tasks if helped is None else helped, most) | waivers(waited_for)
     bad = [task for task in tasks if task.state in _BAD]
     notes = notes_of(session, [task.id for task in bad])
-    unhandled = unhandled_among(session, tasks) | (waivers.keys() - notes.keys())
+    unhandled = unhandled_among(session, tasks) | (waited_for - notes.keys())
     rows: Any = partial(
         rows_of,
         unhandled=unhandled,
