@@ -147,8 +147,8 @@ class Running(Protocol):
 
     def wait(self, timeout: float | None = None) -> Ended | None:
         """The end, once all output has been handed to the sink and no process is left. None: this
-        has not happened within ``timeout`` seconds. Somebody has to wait for each attempt: a
-        process executor copies its output meanwhile.
+        has not happened within ``timeout`` seconds, and as long as the sink blocks. Somebody has to
+        wait for each attempt: a process executor copies its output meanwhile.
         """
 
     def stop(self, grace: float) -> None:

@@ -58,11 +58,13 @@ def judge_again(graph: Graph, roots: Sequence[int]) -> tuple[list[int], list[int
 def judge_candidates(graph: Graph, roots: Sequence[int], candidates: list[int]) -> tuple[list[int], list[int]]:
     """Like `judge_again`, for some of the skipped tasks only."""
     keep(graph, [*roots, *candidates])
-    if not candidates or not (found := graph.rows("staying_skipped", candidates=candidates, roots=list(roots))):
-        return candidates, []
-    graph.do("change_root", tasks=[row.id for row in found], roots=[row.root for row in found])
-    staying = {row.id for row in found}
-    return [candidate for candidate in candidates if candidate not in staying], [row.id for row in found]
+    staying: list[int] = []
+    while candidates and (found := graph.rows("staying_skipped", candidates=candidates, roots=list(roots))):
+        graph.do("change_root", tasks=[row.id for row in found], roots=[row.root for row in found])
+        ids = {row.id for row in found}
+        staying += ids
+        candidates = [candidate for candidate in candidates if candidate not in ids]
+    return candidates, staying
 
 
 def reopen(graph: Graph, sources: Sequence[int], reopened: Sequence[int]) -> list[int]:

@@ -111,17 +111,23 @@ where branch_id = %(branch)s and name = %(name)s and number <= %(until)s and sta
   and run_id <> all(array(select run_id from purging))
 order by id;
 
+-- part: needs_of
+-- The edges inside the run from a task `s` that stays skipped to tasks that cannot run without it.
+select target, failed from edge where source = s.id and not met and kind = 'depends' and (failed or not settled and not crossing) offset 0
+
 -- name: staying_skipped
 -- The candidates (design 5.6, 5.8) that stay skipped. An edge leads to them from a bad task that is
 -- neither among the `roots` nor the `candidates`, or (`is_unneeded`) from a task that did not fail
--- although they need its failure. Down the graph, the candidates that need one of these stay skipped,
--- too. `root`: their new root. As in `skip_dependents`, of ways of equal length that lead to a task,
--- only the way from the first root is followed.
+-- although they need its failure (`direct`). Inside their runs, the candidates that need one of these
+-- stay skipped, too. Those of other runs are found by the next call, because the edges to them depend
+-- on the new roots. `root`: their new root.
 --
--- Lists of ids are in subqueries that the server hashes: there may be tens of thousands, and each
--- task would search a list from its beginning.
-with recursive staying(id, root, is_unneeded) as (
-    select e.target, min(r.id), bool_or(e.failed)
+-- There may be tens of thousands of candidates, and as many bad tasks. So each candidate is reached
+-- once, and gets its root from one task (`way`). Lists of ids are in subqueries that the server
+-- hashes, because each task would search a list from its beginning; without `is true`, the server
+-- would join each task with the list.
+with recursive direct as materialized (
+    select e.target as id, min(r.id) as root, bool_or(e.failed) as is_unneeded
     from edge e join task s on s.id = e.source join task r on r.id = case when s.root_id is null then s.id else root_behind(s.id, s.root_id) end
     where e.target = any(%(candidates)s) and not e.met and e.kind = 'depends'
       and case when e.failed then s.state in ('completed', 'canceled', 'skipped')
@@ -129,21 +135,24 @@ with recursive staying(id, root, is_unneeded) as (
                     and s.state in ('failed', 'rejected', 'canceled', 'skipped') and not s.as_completed end
       and s.id not in (select unnest(%(candidates)s::bigint[] || %(roots)s::bigint[]))
     group by e.target
+), reached(id) as (
+    select id from direct
     union
-    select next.target, next.root, next.is_unneeded
-    from (
-        select e.target, r.id as root, bool_or(e.failed) over (partition by e.target) as is_unneeded,
-               row_number() over (partition by e.target order by r.id) as place
-        from staying s
-        cross join lateral (select id, state <> 'failed' or waived as lost from task where id = root_behind(s.id, s.root) offset 0) r
-        cross join lateral (
-            select target, failed from edge
-            where source = s.id and not met and kind = 'depends' and (failed or not settled and (not crossing or product and r.lost)) offset 0) e
-        -- Without `is true`, the server would join each task with the list.
-        where (e.target in (select unnest(%(candidates)s::bigint[]))) is true) next
-    where next.place = 1
+    select e.target from reached s cross join lateral ({part needs_of}) e
+    where (e.target in (select unnest(%(candidates)s::bigint[]))) is true
+), way as materialized (
+    select e.target, min(s.id) as source
+    from reached s cross join lateral ({part needs_of}) e
+    where (e.target in (select unnest(%(candidates)s::bigint[]))) is true and e.target not in (select id from direct)
+    group by e.target
+), staying(id, root, is_unneeded) as (
+    select id, root, is_unneeded from direct
+    union all
+    select e.target, root_behind(s.id, s.root), e.is_unneeded
+    from staying s cross join lateral (select target, bool_or(failed) as is_unneeded from ({part needs_of}) e group by target) e
+    where ((e.target, s.id) in (select target, source from way)) is true
 )
-select id, min(root) as root, bool_or(is_unneeded) as is_unneeded from staying group by id;
+select id, root, is_unneeded from staying;
 
 -- name: change_root
 -- Set the new root of tasks that stay skipped.

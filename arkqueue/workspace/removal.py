@@ -178,8 +178,11 @@ class Removal:
             faults = len(self._faults)
             with contextlib.suppress(NotADirectoryError, PermissionError):
                 self._empty(_opened(name, parent), level + 1)
-                if _is_removed(name, parent) or len(self._faults) > faults:
+                if _is_removed(name, parent):
                     return
+            # A task may still work in the folder. It does not find the moved folder, which is tried
+            # again.
+            del self._faults[faults:]
         self._move(name, parent)
 
     def _move(self, name: str, parent: int) -> None:

@@ -219,7 +219,8 @@ def test_i_swap_a_folder_for_a_link_while_root_removes_my_workspace(
         return real(name, *more, **where)
 
     monkeypatch.setattr(os, when, swapping)
-    workspaces.remove(AttemptId(1))
+    assert workspaces.remove(AttemptId(1)) == ""
     assert swapped
+    assert not workspace.folder.exists()
     assert stat.S_IMODE(kept.stat().st_mode) == 0o755
     assert stat.S_IMODE((kept / "file").stat().st_mode) == 0o644

@@ -87,6 +87,7 @@ class ProcessExecutor:
             is_closed = self._is_closed
         if is_closed:
             running.stop(0)
+            running.wait()  # `close` may not know of it, and waits for its guard
         return running
 
     def close(self) -> None:
