@@ -392,12 +392,13 @@ class TestInUse:
             workspaces.prepare(ONE, source=tree_of(source(svn), first), layered_by="engine")
             workspaces.remove(ONE)
         asked: list[str] = []
+        asking: set[int] = set()
         waiting: set[int] = set()
         wait = threading.Condition.wait
         together = threading.Barrier(5)
 
         def noted_wait(condition: threading.Condition, timeout: float | None = None) -> bool:
-            if threading.current_thread() is not threading.main_thread():
+            if threading.get_ident() in asking:  # other threads of the test process wait too
                 waiting.add(threading.get_ident())
             return wait(condition, timeout)
 
@@ -417,7 +418,7 @@ class TestInUse:
         def work(attempt: int) -> None:
             recorded = Awaited(source(svn).archive)
             together.wait()
-            waiting.discard(threading.get_ident())
+            asking.add(threading.get_ident())
             workspaces.prepare(AttemptId(attempt), source=tree_of(recorded, revision), layered_by="engine")
             asked.extend(recorded.asked)
 
