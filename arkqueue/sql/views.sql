@@ -497,7 +497,7 @@ order by run.id desc;
 
 -- part: unneeded
 -- Whether a task was skipped because the failure for which it runs did not happen (design 5.6).
-t.state = 'skipped' and exists (select from task root where root.id = t.root_id and root.state = 'completed') as is_unneeded
+coalesce(t.state = 'skipped' and (select root.state = 'completed' from task root where root.id = t.root_id), false) as is_unneeded
 
 -- part: listed
 -- Tasks with their newest attempts. The places of their runs are left out, because the caller knows

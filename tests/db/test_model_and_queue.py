@@ -343,8 +343,8 @@ fifth of the time.
 """
 RUNS = -(-EXAMPLES // SHARDS // AT_ONCE)
 """The runs of hypothesis in each test. The first example of a run is an empty one."""
-MORE = 40
-"""The most times that the last test draws as many examples again while an event is missing."""
+MORE = 80
+"""The most further runs of hypothesis in the last test while an event is missing."""
 LEADS: dict[str, tuple[str, ...]] = {
     "poll": ("defer", "refresh"), "start": ("defer", "restart"), "second": ("retry_from",), "behind a task": ("retry_from",), "REPORT": ("report",), "report": ("report",),
     "purge": ("purge", "delete"), "label": ("man", "claim"), "host": ("claim",), "locks": ("man", "set_lock"), "lock": ("set_lock",), "as may": ("limit", "claim"), "than may": ("limit",),
@@ -550,10 +550,10 @@ def test_queue_and_model_agree_after_every_step(
     BesideQueue.examples.clear()
     slow = [HealthCheck.too_slow]
     some = settings(max_examples=AT_ONCE, stateful_step_count=24, deadline=None, suppress_health_check=slow)
-    for more in range(MORE + 1):
-        for part in range(RUNS):
-            seed = (more * RUNS + part) * SHARDS + shard
-            run_state_machine_as_test(seeded(BesideQueue, seed), settings=some)
+    for part in range(RUNS + MORE):
+        run_state_machine_as_test(seeded(BesideQueue, part * SHARDS + shard), settings=some)
+        if part + 1 < RUNS:
+            continue
         assert BesideQueue.examples["examples"] >= EXAMPLES // SHARDS
         if not (missing := _missing(folder_of_the_run, shard)):
             return
