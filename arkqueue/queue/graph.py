@@ -29,8 +29,13 @@ STRAIGHT = 4
 MOST_GATES = 20_000
 """The most rounds that one statement takes."""
 MOST_VICTIMS = 250
-"""The most tasks that one transaction cancels because of `cancels`, without those skipped behind
-them. More are canceled in steps (`superseding`).
+"""The most tasks that one round cancels because of `cancels`, without those skipped behind them.
+More are canceled in steps (`superseding`).
+"""
+
+MOST_FIRINGS = 100
+"""The most rounds of one transaction in which `cancels` find victims. In a chain of tasks, of which
+each lets the next one cancel another, later victims are canceled in steps, too.
 """
 
 
@@ -90,6 +95,8 @@ class Graph:
         """Tasks that changed their state, or have begun to wait for nothing but a release; filled
         only if there are receivers of notifications.
         """
+        self.firings = 0
+        """The rounds so far in which `cancels` found victims."""
         self.made: set[int] = set()
         """Runs that were planned."""
         if wanted := set(archives):
@@ -309,7 +316,9 @@ class Graph:
         victim.
         """
         cancelers = self.rows("cancelers", entering=entering, most=MOST_VICTIMS + 1)
-        if sum(row.victims for row in cancelers) > MOST_VICTIMS:
+        victims = sum(row.victims for row in cancelers)
+        self.firings += victims > 0
+        if victims > MOST_VICTIMS or (victims and self.firings > MOST_FIRINGS):
             return [], self._begin_to_supersede(cancelers)
         canceled, tied = self._cancel_victims([row.id for row in cancelers if row.across], here=False)
         if inside := [row.id for row in cancelers if row.here]:

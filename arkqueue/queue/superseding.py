@@ -1,5 +1,5 @@
 """Cancels the victims of tasks with ``cancels`` in steps (design 5.10), if they are more than one
-transaction cancels, as the items of a long list are.
+transaction cancels, as the items of a long list are, or stand late in a long chain of cancellations.
 
     begin    a task's last edge is met: the transaction notes its ``cancels`` in ``superseding``
              (`Graph`); the task has fired, and waits; running victims are asked to stop, and each
