@@ -186,6 +186,10 @@ class Graph:
                 entering, then = then, ()
             judged = self.ids("judge_blocking", tasks=changed, less=less) if changed else []
             rows = self._advance(settled, entering, [*again, *judged])
+            if free := [row.id for row in rows if row.frees]:
+                judged = self.ids("judge_blocking", tasks=free, less=free)
+                held_back = [row.id for row in rows if row.held_back]
+                rows = [row for row in rows if not row.held_back] + self._advance((), held_back, judged)
             completed = [*settled, *again] if any(row.is_unneeded for row in rows) else None
             skipped: list[int] = []
             if bad or again or completed:

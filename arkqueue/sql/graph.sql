@@ -202,7 +202,8 @@ t.kind = 'commit' and exists (select from planning p where p.run_id = t.run_id)
 -- of a REPORT has no consequences.
 --
 -- `is_unneeded`: the task waited for the failure of a given task that completed. It has to be
--- skipped, or blocks less from now on.
+-- skipped, or it was canceled or skipped before and may block less from now on (`frees`). What it
+-- blocked enters in the same round, so the entering tasks of its archive are held back, too.
 with source as materialized (
     select id, state, as_completed, waived, blocks, run_id, kind <> 'gate' as counts, {part lets_in} as lets_in from task t where id = any(%(settled)s::bigint[])
     union all
@@ -233,7 +234,7 @@ with source as materialized (
         select unnest(%(entering)s::bigint[]), 0, false) c
     group by id
 ), judged as (
-    select t.id, t.archive_id, t.branch_id, t.run_id, t.definition_id, t.item, t.program, t.cancels, t.number, t.run, t.position, t.polls, c.n, c.is_unneeded,
+    select t.id, t.archive_id, t.branch_id, t.run_id, t.definition_id, t.item, t.program, t.cancels, t.number, t.run, t.position, t.polls, c.n, c.is_unneeded, c.is_unneeded and t.blocks > 0 as frees,
            {from enable t} and t.unmet = c.n and not t.asks and {part remains} as enters,
            case when t.cancels then (select a.is_paused from archive a where a.id = t.archive_id) else false end as is_parked
     from counted c join task t on t.id = c.id and t.id = any(array(select id from counted))
@@ -246,6 +247,8 @@ with source as materialized (
         where case when c.here then u.run_id = f.run_id and u.id <> f.id else {part supersedes} end
         limit 1) u
     where f.enters and f.cancels and not f.is_parked
+    union all
+    select archive_id from judged where frees
 ), decided as materialized (
     -- Each task with the facts with which it enters, so that the update needs no further join: the
     -- planner expects few tasks, and would compare each with each.
@@ -274,7 +277,7 @@ update task t set
     entry_id = case when j.goes and j.program then j.entry else t.entry_id end
 from decided j
 where t.id = j.id and (j.n > 0 or j.enters or j.is_unneeded)
-returning t.id, j.is_unneeded, t.cancels, j.enters and not j.is_parked and not j.goes as held_back, j.goes and j.program and not j.locks as is_ready, j.goes and j.locks as asks,
+returning t.id, j.is_unneeded, j.frees, t.cancels, j.enters and not j.is_parked and not j.goes as held_back, j.goes and j.program and not j.locks as is_ready, j.goes and j.locks as asks,
           j.goes and not j.program and t.kind <> 'report' as settles, j.goes and {part lets_in} as lets_in,
           t.state = 'held' and t.unmet = 0 as awaits_release,
           -- Canceled or skipped tasks may block something else now: this task, or a task that
