@@ -184,12 +184,11 @@ class Graph:
                 self.moved.update(settled, entering, changed)
             if not (settled or entering or changed):
                 entering, then = then, ()
-            judged = self.ids("judge_blocking", tasks=changed, less=less) if changed else []
-            rows = self._advance(settled, entering, [*again, *judged])
-            if free := [row.id for row in rows if row.frees]:
-                judged = self.ids("judge_blocking", tasks=free, less=free)
-                held_back = [row.id for row in rows if row.held_back]
-                rows = [row for row in rows if not row.held_back] + self._advance((), held_back, judged)
+            judged = self._judge_blocking(settled, changed, less) if changed else []
+            rows = self._advance(settled, entering, [*again, *judged], judged=bool(changed))
+            if any(row.frees for row in rows):
+                judged = self._judge_blocking(settled, (), ())
+                rows = self._advance(settled, entering, [*again, *judged])
             completed = [*settled, *again] if any(row.is_unneeded for row in rows) else None
             skipped: list[int] = []
             if bad or again or completed:
@@ -214,13 +213,29 @@ class Graph:
                     self.to_wake.add("planning")  # one of the gates may be the COMMIT of a large run
                 straight = 0
 
+    def _judge_blocking(self, settled: Sequence[int], changed: Sequence[int], less: Sequence[int]) -> list[int]:
+        """Judge again what canceled and skipped tasks block in later runs. Returns those that block
+        something else now.
+
+        ``settled``: all tasks of this round. The edges from completed tasks among these are about to be
+        met. Until the next round, the targets of these edges, and what is behind them, block all.
+        """
+        return self.ids("judge_blocking", tasks=[*settled, *({*changed} - {*settled})], less=list(less))
+
     def _advance(
-        self, settled: Sequence[int], entering: Sequence[int], again: Sequence[int], *, fired: bool = False
+        self,
+        settled: Sequence[int],
+        entering: Sequence[int],
+        again: Sequence[int],
+        *,
+        judged: bool = True,
+        fired: bool = False,
     ) -> list[Any]:
         # Empty lists are sent as null: PostgreSQL considers every partial index for a condition
         # that can never be true.
         told = {"settled": settled, "entering": entering, "again": again}
-        rows = self.rows("advance", fired=fired, **{name: list(tasks) or None for name, tasks in told.items()})
+        tasks_of = {name: list(tasks) or None for name, tasks in told.items()}
+        rows = self.rows("advance", judged=judged, fired=fired, **tasks_of)
         self.ready.update(row.id for row in rows if row.is_ready)
         self.asking += [row.id for row in rows if row.asks]
         if self.notifies:

@@ -202,8 +202,9 @@ t.kind = 'commit' and exists (select from planning p where p.run_id = t.run_id)
 -- of a REPORT has no consequences.
 --
 -- `is_unneeded`: the task waited for the failure of a given task that completed. It has to be
--- skipped, or it was canceled or skipped before and may block less from now on (`frees`). What it
--- blocked enters in the same round, so the entering tasks of its archive are held back, too.
+-- skipped, or it was canceled or skipped before and may block less from now on. Tasks that it blocked
+-- may enter in the same round. So unless the call is `judged`, the statement changes nothing then,
+-- and each row `frees`: the caller judges what canceled and skipped tasks block, and calls again.
 with source as materialized (
     select id, state, as_completed, waived, blocks, run_id, kind <> 'gate' as counts, {part lets_in} as lets_in from task t where id = any(%(settled)s::bigint[])
     union all
@@ -216,10 +217,12 @@ with source as materialized (
            and (e.crossing or not s.lets_in)
            and not (e.crossing and e.kind = 'depends' and s.state in ('canceled', 'skipped') and (select u.settled_at is not null from task u where u.id = e.target)) as is_met
     from source s cross join lateral (select ctid as place, target, kind, settled, failed, crossing, product from edge where source = s.id and not met and (crossing or failed or not s.lets_in) offset 0) e
+), freeing as materialized (
+    select not %(judged)s and exists (select from found f where f.unneeded and (select t.blocks > 0 from task t where t.id = f.target)) as frees
 ), met as (
     -- The edges are found by their places (ctid). With a join, the planner would expect few rows,
     -- and read all of the edges again for each source.
-    update edge set met = true where ctid = any(array(select place from found where is_met)) and not met
+    update edge set met = true where ctid = any(array(select place from found where is_met and not (select frees from freeing))) and not met
     returning target
 ), counted as (
     select id, sum(n)::int as n, bool_or(unneeded) as is_unneeded from (
@@ -232,9 +235,10 @@ with source as materialized (
         where s.counts and s.id <> report.id
         union all
         select unnest(%(entering)s::bigint[]), 0, false) c
+    where unneeded or not (select frees from freeing)
     group by id
 ), judged as (
-    select t.id, t.archive_id, t.branch_id, t.run_id, t.definition_id, t.item, t.program, t.cancels, t.number, t.run, t.position, t.polls, c.n, c.is_unneeded, c.is_unneeded and t.blocks > 0 as frees,
+    select t.id, t.archive_id, t.branch_id, t.run_id, t.definition_id, t.item, t.program, t.cancels, t.number, t.run, t.position, t.polls, c.n, c.is_unneeded,
            {from enable t} and t.unmet = c.n and not t.asks and {part remains} as enters,
            case when t.cancels then (select a.is_paused from archive a where a.id = t.archive_id) else false end as is_parked
     from counted c join task t on t.id = c.id and t.id = any(array(select id from counted))
@@ -247,8 +251,6 @@ with source as materialized (
         where case when c.here then u.run_id = f.run_id and u.id <> f.id else {part supersedes} end
         limit 1) u
     where f.enters and f.cancels and not f.is_parked
-    union all
-    select archive_id from judged where frees
 ), decided as materialized (
     -- Each task with the facts with which it enters, so that the update needs no further join: the
     -- planner expects few tasks, and would compare each with each.
@@ -277,7 +279,7 @@ update task t set
     entry_id = case when j.goes and j.program then j.entry else t.entry_id end
 from decided j
 where t.id = j.id and (j.n > 0 or j.enters or j.is_unneeded)
-returning t.id, j.is_unneeded, j.frees, t.cancels, j.enters and not j.is_parked and not j.goes as held_back, j.goes and j.program and not j.locks as is_ready, j.goes and j.locks as asks,
+returning t.id, j.is_unneeded, (select frees from freeing) as frees, t.cancels, j.enters and not j.is_parked and not j.goes as held_back, j.goes and j.program and not j.locks as is_ready, j.goes and j.locks as asks,
           j.goes and not j.program and t.kind <> 'report' as settles, j.goes and {part lets_in} as lets_in,
           t.state = 'held' and t.unmet = 0 as awaits_release,
           -- Canceled or skipped tasks may block something else now: this task, or a task that

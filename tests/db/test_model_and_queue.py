@@ -28,7 +28,7 @@ from arkqueue.db import Database
 from arkqueue.db.session import Session
 from arkqueue.model import ArchiveId, BranchId, Workflow
 from arkqueue.plan import Entry
-from arkqueue.queue import archives, finish, graph, ledger
+from arkqueue.queue import archives, finish, graph, ledger, pauses
 from arkqueue.queue_manager import reader as reader_module
 from arkqueue.queue_manager import scan as scan_module
 from arkqueue.queue_manager.quick_checks import QuickChecks
@@ -607,6 +607,37 @@ def test_what_waited_in_vain_for_a_failure_holds_up_nothing_from_the_same_round_
     archive.commit({"COMMIT": "depends: [PREV]", "e": "cancels: ['PREV:d']"})
     archive.end("a@2")
     assert (archive.state("c@2"), archive.state("d@3"), archive.state("e@4")) == ("skipped", "completed", "ready")
+
+
+def test_what_a_vain_wait_held_up_waits_for_the_edges_that_are_met_in_the_same_round(session: Session) -> None:
+    """y@2 also waits for the canceled t@2, whose edge from a@2 is met in the round in which a@2 does
+    not fail. So y@2 holds d@3 up until the next round, in which e@4 cancels it.
+    """
+    archive = an_archive(session)
+    vain = "depends: [t, {task: a, when: failed}]"
+    archive.commit({"a": "", "i": "depends: [a]  # gate", "t": "depends: [a]", "y": vain})
+    archive.cancel("t@2")
+    archive.commit({"d": "depends: ['PREV:y']  # gate"})
+    archive.commit({"e": "depends: ['PREV:i']\ncancels: ['PREV:d']"})
+    archive.run("a@2")
+    assert (archive.state("y@2"), archive.state("d@3"), archive.state("e@4")) == ("skipped", "canceled", "ready")
+
+
+def test_what_a_passed_gate_is_about_to_meet_holds_up_later_tasks_for_another_round(session: Session) -> None:
+    """This case is too rare for the random test: g@2 passes in the round in which it cancels c@2, and
+    y@2.2 waits for both: for c@2, and for the product of g@2 through the canceled t@2.2.
+    """
+    archive = an_archive(session)
+    pauses.pause(session, ArchiveId(archive.id), "", "ann")
+    gates = {"g": "cancels: [c]  # gate", "j": "depends: [g]  # gate"}
+    by_hand = {"t": "on: manual\ndepends: [g]", "y": "on: manual\ndepends: [t, {task: c, when: settled}]"}
+    archive.commit({"w": "", "c": "depends: [w]", **gates, **by_hand})
+    archive.trigger(2, "t", "y")
+    archive.cancel("t@2.2")
+    archive.commit({"d": "depends: ['PREV:y']  # gate"})
+    archive.commit({"e": "depends: ['PREV:j']\ncancels: ['PREV:d']"})
+    pauses.resume(session, ArchiveId(archive.id), archive.name, "ann")
+    assert (archive.state("c@2"), archive.state("d@3"), archive.state("e@4")) == ("canceled", "canceled", "ready")
 
 
 def test_a_retried_source_does_not_hold_up_what_is_only_deferred(session: Session) -> None:
