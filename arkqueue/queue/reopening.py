@@ -11,7 +11,7 @@ from __future__ import annotations
 import shlex
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from arkqueue.errors import ArchiveRefuses, Conflict
 from arkqueue.model import COMMIT, Key, TaskKind, Trigger
@@ -59,12 +59,38 @@ def judge_candidates(graph: Graph, roots: Sequence[int], candidates: list[int]) 
     """Like `judge_again`, for some of the skipped tasks only."""
     keep(graph, [*roots, *candidates])
     staying: list[int] = []
-    while candidates and (found := graph.rows("staying_skipped", candidates=candidates, roots=list(roots))):
-        graph.do("change_root", tasks=[row.id for row in found], roots=[row.root for row in found])
-        ids = {row.id for row in found}
-        staying += ids
-        candidates = [candidate for candidate in candidates if candidate not in ids]
+    while found := _staying(graph, roots, candidates):
+        graph.do("change_root", tasks=list(found), roots=[one.root for one in found.values()])
+        staying += found
+        candidates = [candidate for candidate in candidates if candidate not in found]
     return candidates, staying
+
+
+class _Staying(NamedTuple):
+    """Why a task stays skipped. ``is_unneeded``: it waits for the failure of a task that ended otherwise."""
+
+    root: int
+    is_unneeded: bool
+
+
+def _staying(graph: Graph, roots: Sequence[int], candidates: Sequence[int]) -> dict[int, _Staying]:
+    """The candidates that stay skipped, each with the first of its roots. Each task and each edge is
+    read once: the first root takes everything behind it, the next root what is left, and so on.
+    """
+    rows = graph.rows("staying_skipped", candidates=list(candidates), roots=list(roots)) if candidates else []
+    behind = defaultdict(list)
+    for row in rows:
+        if row.source is not None:
+            behind[row.source].append(row)
+    found: dict[int, _Staying] = {}
+    for first in sorted((row for row in rows if row.source is None), key=lambda row: row.root):
+        left = [first]
+        while left:
+            row = left.pop()
+            if row.id not in found:
+                found[row.id] = _Staying(first.root, row.is_unneeded)
+                left += behind[row.id]
+    return found
 
 
 def reopen(graph: Graph, sources: Sequence[int], reopened: Sequence[int]) -> list[int]:
@@ -114,8 +140,7 @@ def blocked(graph: Graph, rows: Sequence[Any]) -> dict[int, Conflict]:
     lost product of an earlier task, still skips them.
     """
     judged = [row.id for row in rows if row.root_id is None]
-    found = graph.rows("staying_skipped", candidates=judged, roots=[]) if judged else []
-    needed = {one.id: one for one in found}
+    needed = _staying(graph, [], judged)
     reasons = {}
     for row in rows:
         if row.root_id is not None:

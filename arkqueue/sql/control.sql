@@ -112,20 +112,19 @@ where branch_id = %(branch)s and name = %(name)s and number <= %(until)s and sta
 order by id;
 
 -- part: needs_of
--- The edges inside the run from a task `s` that stays skipped to tasks that cannot run without it.
+-- The edges from a task `s` that stays skipped to tasks that cannot run then, whatever its root is.
 select target, failed from edge where source = s.id and not met and kind = 'depends' and (failed or not settled and not crossing) offset 0
 
 -- name: staying_skipped
 -- The candidates (design 5.6, 5.8) that stay skipped. An edge leads to them from a bad task that is
 -- neither among the `roots` nor the `candidates`, or (`is_unneeded`) from a task that did not fail
--- although they need its failure (`direct`). Inside their runs, the candidates that need one of these
--- stay skipped, too. Those of other runs are found by the next call, because the edges to them depend
--- on the new roots. `root`: their new root.
+-- although they need its failure. The row of such a candidate has the first of its roots. The
+-- candidates behind these stay skipped, too: each edge to one is a row with its `source`, without a
+-- root. Where an edge skips or not, depending on the new root of its source, the next call judges it.
 --
 -- There may be tens of thousands of candidates, and as many bad tasks. So each candidate is reached
--- once, and gets its root from one task (`way`). Lists of ids are in subqueries that the server
--- hashes, because each task would search a list from its beginning; without `is true`, the server
--- would join each task with the list.
+-- once. Lists of ids are in subqueries that the server hashes, because each task would search a list
+-- from its beginning; without `is true`, the server would join each task with the list.
 with recursive direct as materialized (
     select e.target as id, min(r.id) as root, bool_or(e.failed) as is_unneeded
     from edge e join task s on s.id = e.source join task r on r.id = case when s.root_id is null then s.id else root_behind(s.id, s.root_id) end
@@ -140,19 +139,11 @@ with recursive direct as materialized (
     union
     select e.target from reached s cross join lateral ({part needs_of}) e
     where (e.target in (select unnest(%(candidates)s::bigint[]))) is true
-), way as materialized (
-    select e.target, min(s.id) as source
-    from reached s cross join lateral ({part needs_of}) e
-    where (e.target in (select unnest(%(candidates)s::bigint[]))) is true and e.target not in (select id from direct)
-    group by e.target
-), staying(id, root, is_unneeded) as (
-    select id, root, is_unneeded from direct
-    union all
-    select e.target, root_behind(s.id, s.root), e.is_unneeded
-    from staying s cross join lateral (select target, bool_or(failed) as is_unneeded from ({part needs_of}) e group by target) e
-    where ((e.target, s.id) in (select target, source from way)) is true
 )
-select id, root, is_unneeded from staying;
+select id, root, null::bigint as source, is_unneeded from direct
+union all
+select e.target, null, s.id, e.failed from reached s cross join lateral ({part needs_of}) e
+where (e.target in (select unnest(%(candidates)s::bigint[]))) is true;
 
 -- name: change_root
 -- Set the new root of tasks that stay skipped.

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import permutations, product
 from typing import Any
 
 import pytest
@@ -268,6 +269,18 @@ def test_what_many_failures_still_skip_gets_the_first_of_them_as_root(archive: A
     archive.retry("r0@2")
     found = archive.sql("select root_id from task where state = 'skipped'")
     assert [row["root_id"] for row in found] == [archive.task("r1@2")] * len(tasks)
+
+
+def test_what_stays_skipped_gets_the_first_root_however_long_the_way_to_it_is(archive: AnArchive) -> None:
+    ways = {"far": "depends: [farther]", "near": "depends: [a, y]"}
+    orders = product(permutations(["x", "y"]), permutations(ways))
+    for number, (roots, between) in enumerate(orders, 2):
+        flow = {"a": ""} | dict.fromkeys(roots, "") | {"farther": "depends: [a, x]"}
+        archive.commit(flow | {way: ways[way] for way in between} | {"t": "depends: [far, near]"})
+        archive.fail(*(f"{name}@{number}" for name in ("a", *roots)))
+        archive.retry(f"a@{number}")
+        (found,) = archive.sql("select root_id from task where id = %s", archive.task(f"t@{number}"))
+        assert found["root_id"] == archive.task(f"{roots[0]}@{number}")
 
 
 def test_a_retry_takes_ready_dependents_back(archive: AnArchive) -> None:

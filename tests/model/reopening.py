@@ -4,15 +4,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from arkqueue.model import (
     REPORT,
+    When,
 )
 from arkqueue.states import Event, State, move
 from tests.model.edges import root_behind, skips
 from tests.model.looking import Looking
-from tests.model.words import DEPENDS, Kind, Task
+from tests.model.words import DEPENDS, Edge, Kind, Task
 
 
 class Reopening(Looking):
@@ -35,17 +36,32 @@ class Reopening(Looking):
 
     def _judge_candidates(self, roots: Collection[Task], candidates: list[Task]) -> tuple[list[Task], dict[Task, Task]]:
         stay: dict[Task, Task] = {}
-
-        def other_roots(task: Task) -> list[Task]:
-            others = [edge for edge in task.into if edge.source not in roots and edge.source not in candidates]
-            return [
-                root_behind(edge.source, stay.get(edge.source)) for edge in others if skips(edge, stay.get(edge.source))
-            ]
-
-        while found := {task: self._first(others) for task in candidates if (others := other_roots(task))}:
+        while found := self._staying(roots, candidates, stay):
             stay |= found
             candidates = [task for task in candidates if task not in found]
         return candidates, stay
+
+    def _staying(
+        self, roots: Collection[Task], candidates: Collection[Task], stay: Mapping[Task, Task]
+    ) -> dict[Task, Task]:
+        """The candidates that other tasks skip, and those behind them whatever their roots are, each
+        with the first of its roots. ``stay``: the new roots of the tasks that are known to stay skipped.
+        """
+        found: dict[Task, Task] = {}
+
+        def other_roots(task: Task) -> list[Task]:
+            others = [(edge, found.get(edge.source) or stay.get(edge.source)) for edge in task.into if is_other(edge)]
+            return [root_behind(edge.source, root) for edge, root in others if skips(edge, root)]
+
+        def is_other(edge: Edge) -> bool:
+            behind = edge.source in found and (edge.when is When.FAILED or not edge.crossing)
+            return edge.source not in roots and (behind or edge.source not in candidates)
+
+        while True:
+            firsts = {task: self._first(others) for task in candidates if (others := other_roots(task))}
+            if firsts == found:
+                return found
+            found = firsts
 
     def _reopen(self, reopened: list[Task], stay: dict[Task, Task], again: list[Task]) -> None:
         """Puts tasks back to waiting. Dependents of a task that will end ``again`` wait for it
