@@ -534,10 +534,12 @@ where t.run_id = %(run)s and t.state = 'skipped'
 
 -- name: roots_by_deletion
 -- The skipped tasks of a deleted run, or of deleted items of it, that are roots because they are
--- deleted (`root_behind`): tasks of other runs need their products or their failures.
+-- deleted (`root_behind`): tasks of other runs need their products or their failures. A task whose
+-- own root was deleted after it may still be the stored root of such tasks.
 select t.id from task t
-where t.run_id = %(run)s and (%(items)s::text[] is null or t.item = any(%(items)s)) and t.state = 'skipped' and root_behind(t.id, t.root_id) = t.id and t.root_id is not null
-  and exists (select from edge e where e.source = t.id and (e.product or e.failed) and not e.met)
+where t.run_id = %(run)s and (%(items)s::text[] is null or t.item = any(%(items)s)) and t.state = 'skipped' and t.root_id is not null
+  and (root_behind(t.id, t.root_id) = t.id and exists (select from edge e where e.source = t.id and (e.product or e.failed) and not e.met)
+       or exists (select from task o where o.root_id = t.id))
 order by t.id;
 
 -- name: roots_of_gates

@@ -377,6 +377,24 @@ def test_what_was_retried_elsewhere_while_its_run_was_deleted_is_judged_again(ar
     assert archive.states() == {"a@2": "ready", "b@2": "waiting", "b@2.2": "held"}
 
 
+def test_what_a_deleted_task_skipped_comes_back_with_its_root_although_that_was_deleted_later(
+    archive: AnArchive,
+) -> None:
+    """b@4 was skipped because of the deleted c@3. It is skipped because of a@2 once c@3 is back."""
+    archive.commit({"a": ""})
+    archive.cancel("a@2")
+    archive.commit({"c": "depends: [{task: 'PREV:a', when: failed}]"})
+    runs = [RunId(archive.run_id(number)) for number in (3, 2)]
+    deletion.delete_run(archive.session, runs[0], "ann")
+    archive.commit({"b": "depends: [{task: 'PREV:c', when: failed}]"})
+    deletion.delete_run(archive.session, runs[1], "ann")
+    for run in runs:
+        deletion.undelete_run(archive.session, run, "ann")
+    assert archive.states() == {"a@2": "canceled", "c@3": "skipped", "b@4": "skipped"}
+    archive.retry("a@2")
+    assert archive.states() == {"a@2": "ready", "c@3": "waiting", "b@4": "waiting"}
+
+
 def test_a_rerun_takes_its_place_right_after_the_original(archive: AnArchive) -> None:
     archive.commit(CHAIN)
     archive.run("a@2", "b@2")

@@ -130,8 +130,11 @@ class Deletion(Looking):
         return self._follow(before)
 
     def _roots_by_deletion(self, tasks: list[Task]) -> list[Task]:
-        """The skipped tasks that are roots because they are deleted."""
-        return [task for task in tasks if task.root and root_behind(task) is task]
+        """The skipped tasks that are roots because they are deleted. The root of such a task may have
+        been deleted since.
+        """
+        stored = {task.root for task in self.tasks()}
+        return [task for task in tasks if task.root and (root_behind(task) is task or task in stored)]
 
     def _item(self, key: RunKey, item: str) -> tuple[Run, list[Task]]:
         run = self.run(key)
