@@ -8,6 +8,7 @@ import errno
 import os
 import re
 import shlex
+import shutil
 import socket
 import stat
 import subprocess
@@ -43,18 +44,19 @@ def workspace(workspaces: Workspaces) -> Workspace:
     return workspaces.prepare(ONE)
 
 
-def let_others_pass(folder: Path) -> None:
-    """pytest's folders are for their owner alone."""
-    for parent in [folder, *folder.parents]:
-        if parent == Path(tempfile.gettempdir()):
-            break
-        parent.chmod(parent.stat().st_mode | 0o055)
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that every user may enter. pytest's own folder is for its owner alone, and is closed
+    again whenever another run of pytest starts.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="arkqueue-workspaces-"))
+    folder.chmod(0o777)
+    yield folder
+    shutil.rmtree(folder)
 
 
 def as_ordinary_user(folder: Path, *lines: str) -> list[str]:
     """A program whom permissions concern, root or not: its ``workspaces`` has a workspace 1 with a ``tree``."""
-    let_others_pass(folder)
-    folder.chmod(0o777)
     start = [
         f"import os, sys; sys.path[:0] = {sys.path!r}",
         "from pathlib import Path; from arkqueue.workspace import Workspaces",
@@ -137,9 +139,8 @@ class TestPrepare:
         assert list(workspaces.prepare(ONE).tree.iterdir()) == []
 
     @pytest.mark.usefixtures("root")
-    def test_everything_belongs_to_a_named_user(self, tmp_path: Path) -> None:
-        let_others_pass(tmp_path)
-        workspaces = Workspaces(tmp_path / "home")
+    def test_everything_belongs_to_a_named_user(self, open_folder: Path) -> None:
+        workspaces = Workspaces(open_folder / "home")
 
         def fill(workspace: Workspace) -> None:
             (workspace.tree / "d").mkdir()
@@ -167,10 +168,9 @@ class TestPrepare:
         assert workspaces.remove(ONE) == ""
 
     @pytest.mark.usefixtures("root")
-    def test_other_tasks_of_the_same_user_come_in_only_when_it_is_complete(self, tmp_path: Path) -> None:
+    def test_other_tasks_of_the_same_user_come_in_only_when_it_is_complete(self, open_folder: Path) -> None:
         """They could put links in the place of what root writes, or configure the git that root runs there."""
-        let_others_pass(tmp_path)
-        workspaces = Workspaces(tmp_path / "home")
+        workspaces = Workspaces(open_folder / "home")
 
         def comes_in(workspace: Workspace) -> bool:
             look = f"import os; os.setuid({owner_named('nobody')[0]}); os.listdir({str(workspace.tree)!r})"
@@ -193,12 +193,11 @@ class TestPrepare:
         assert shlex.split(told.value.remedy) == ["chmod", "o+x", str(home)]
 
     @pytest.mark.usefixtures("root")
-    def test_a_user_comes_in_whatever_the_umask_is(self, tmp_path: Path) -> None:
-        let_others_pass(tmp_path)
-        (tmp_path / "home").mkdir(mode=0o711)
+    def test_a_user_comes_in_whatever_the_umask_is(self, open_folder: Path) -> None:
+        (open_folder / "home").mkdir(mode=0o711)
         before = os.umask(0o077)
         try:
-            workspaces = Workspaces(tmp_path / "home")
+            workspaces = Workspaces(open_folder / "home")
             workspaces.prepare(ONE, owner=owner_named("nobody"), layered_by="kernel")
         finally:
             os.umask(before)
@@ -363,10 +362,10 @@ class TestRemove:
         assert not workspace.folder.exists()
         assert made == []
 
-    def test_read_only_folders(self, tmp_path: Path) -> None:
+    def test_read_only_folders(self, open_folder: Path) -> None:
         done = subprocess.run(
             as_ordinary_user(
-                tmp_path,
+                open_folder,
                 "os.makedirs(tree / 'a' / 'b' / 'c'); (tree / 'a' / 'b' / 'file').touch()",
                 "os.chmod(tree / 'a' / 'b' / 'c', 0o000); os.chmod(tree / 'a' / 'b', 0o500)",
                 "os.chmod(tree / 'a', 0o100); os.chmod(tree, 0o500); os.chmod(tree.parent, 0o000)",
@@ -378,10 +377,10 @@ class TestRemove:
         assert (done.stdout, done.stderr) == ("['', []]\n", "")
 
     @pytest.mark.usefixtures("root")
-    def test_files_of_root_are_noted_and_the_rest_goes(self, tmp_path: Path) -> None:
-        work = tmp_path / "home" / "work"
+    def test_files_of_root_are_noted_and_the_rest_goes(self, open_folder: Path) -> None:
+        work = open_folder / "home" / "work"
         program = as_ordinary_user(
-            tmp_path,
+            open_folder,
             "(tree / 'mine').mkdir(); (tree / 'mine' / 'file').touch()",
             "print(flush=True); input(); print(workspaces.remove(1), flush=True)",
         )
@@ -395,7 +394,7 @@ class TestRemove:
         assert note.startswith('1 files of workspace 1 could not be removed, "root\'s" for one: ')
         left = {path.name for path in work.rglob("*") if not re.fullmatch(r"[.0-9]+", path.name)}
         assert left == {"root's", "folder"}
-        assert Workspaces(tmp_path / "home").sweep(live=()) == []
+        assert Workspaces(open_folder / "home").sweep(live=()) == []
         assert os.listdir(work) == []
 
     def test_twice_is_no_fault(self, workspaces: Workspaces, workspace: Workspace) -> None:
