@@ -1,5 +1,5 @@
 """The present state of the run of a notification, when the notification is sent, and the commands that
-help. They are those of the overview, so that none is refused.
+help. The overview shows the same commands, and the queue refuses none of them.
 """
 
 from __future__ import annotations

@@ -185,9 +185,9 @@ class Graph:
             if not (settled or entering or changed):
                 entering, then = then, ()
             judged = self._judge_blocking(settled, changed, less) if changed else []
-            rows = self._advance(settled, entering, [*again, *judged], judged=bool(changed))
+            rows = self._advance(settled, entering, [*again, *judged], is_judged=bool(changed))
             if any(row.frees for row in rows):
-                judged = self._judge_blocking(settled, (), ())
+                judged = self._judge_blocking(settled)
                 rows = self._advance(settled, entering, [*again, *judged])
             completed = [*settled, *again] if any(row.is_unneeded for row in rows) else None
             skipped: list[int] = []
@@ -213,7 +213,9 @@ class Graph:
                     self.to_wake.add("planning")  # one of the gates may be the COMMIT of a large run
                 straight = 0
 
-    def _judge_blocking(self, settled: Sequence[int], changed: Sequence[int], less: Sequence[int]) -> list[int]:
+    def _judge_blocking(
+        self, settled: Sequence[int], changed: Sequence[int] = (), less: Sequence[int] = ()
+    ) -> list[int]:
         """Judge again what canceled and skipped tasks block in later runs. Returns those that block
         something else now.
 
@@ -228,14 +230,14 @@ class Graph:
         entering: Sequence[int],
         again: Sequence[int],
         *,
-        judged: bool = True,
+        is_judged: bool = True,
         fired: bool = False,
     ) -> list[Any]:
         # Empty lists are sent as null: PostgreSQL considers every partial index for a condition
         # that can never be true.
         told = {"settled": settled, "entering": entering, "again": again}
         tasks_of = {name: list(tasks) or None for name, tasks in told.items()}
-        rows = self.rows("advance", judged=judged, fired=fired, **tasks_of)
+        rows = self.rows("advance", is_judged=is_judged, fired=fired, **tasks_of)
         self.ready.update(row.id for row in rows if row.is_ready)
         self.asking += [row.id for row in rows if row.asks]
         if self.notifies:

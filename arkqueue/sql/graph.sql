@@ -203,7 +203,7 @@ t.kind = 'commit' and exists (select from planning p where p.run_id = t.run_id)
 --
 -- `is_unneeded`: the task waited for the failure of a given task that completed. It has to be
 -- skipped, or it was canceled or skipped before and may block less from now on. Tasks that it blocked
--- may enter in the same round. So unless the call is `judged`, the statement changes nothing then,
+-- may enter in the same round. So unless the call `is_judged`, the statement changes nothing then,
 -- and each row `frees`: the caller judges what canceled and skipped tasks block, and calls again.
 with source as materialized (
     select id, state, as_completed, waived, blocks, run_id, kind <> 'gate' as counts, {part lets_in} as lets_in from task t where id = any(%(settled)s::bigint[])
@@ -218,7 +218,7 @@ with source as materialized (
            and not (e.crossing and e.kind = 'depends' and s.state in ('canceled', 'skipped') and (select u.settled_at is not null from task u where u.id = e.target)) as is_met
     from source s cross join lateral (select ctid as place, target, kind, settled, failed, crossing, product from edge where source = s.id and not met and (crossing or failed or not s.lets_in) offset 0) e
 ), freeing as materialized (
-    select not %(judged)s and exists (select from found f where f.unneeded and (select t.blocks > 0 from task t where t.id = f.target)) as frees
+    select not %(is_judged)s and exists (select from found f where f.unneeded and (select t.blocks > 0 from task t where t.id = f.target)) as frees
 ), met as (
     -- The edges are found by their places (ctid). With a join, the planner would expect few rows,
     -- and read all of the edges again for each source.

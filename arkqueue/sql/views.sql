@@ -496,7 +496,8 @@ where run.id = any(array(select unnest(%(runs)s::bigint[])))
 order by run.id desc;
 
 -- part: unneeded
--- Whether a task was skipped because the failure for which it runs did not happen (design 5.6).
+-- Whether a task was skipped because the failure for which it runs did not happen (design 5.6). Instead
+-- of a subquery of one value, an `exists` may be planned as one reading of all tasks.
 coalesce(t.state = 'skipped' and (select root.state = 'completed' from task root where root.id = t.root_id), false) as is_unneeded
 
 -- part: listed

@@ -230,6 +230,7 @@ class ExplainedTask:
         """Whether the queue refuses a retry of this canceled step of an item alone, because the step
         needs another canceled step of the item.
         """
+        # No candidate is behind another one here, so each row has a root.
         needed = [found.root for found in self.session.rows("staying_skipped", candidates=[row.id], roots=[])]
         roots = rows_by_id(self.session, needed).values() if needed else ()
         return any((one.run_id, one.item, one.state) == (row.run_id, row.item, State.CANCELED) for one in roots)

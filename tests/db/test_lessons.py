@@ -90,7 +90,7 @@ HOT: dict[str, dict[str, Any]] = {
     "end": {"ends": "[]"},
     "return_slots": {"attempts": [10_500]},
     "lock_tasks": {"tasks": [10_500]},
-    "advance": {"settled": [10_500], "again": [10_500], "entering": [10_500], "judged": False, "fired": False},
+    "advance": {"settled": [10_500], "again": [10_500], "entering": [10_500], "is_judged": False, "fired": False},
     "judge_blocking": {"tasks": [10_500], "less": []},
     "skip_dependents": {"settled": [10_500], "completed": None},
     "cancelers": {"entering": [10_500], "most": 251},

@@ -36,7 +36,9 @@ class Recorder:
 
     def wait_for(self, word: bytes) -> None:
         with self.changed:
-            assert self.changed.wait_for(lambda: word in self.data[Stream.STDOUT], PATIENCE), self.data
+            came = self.changed.wait_for(lambda: word in self.data[Stream.STDOUT], PATIENCE)
+            told = f"stdout has {len(self.out)} bytes, the last {self.out[-200:]!r}; stderr {self.err[-200:]!r}"
+            assert came, f"{word!r} never came; {told}"
 
 
 def followed(running: Running) -> Running:

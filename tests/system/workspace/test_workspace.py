@@ -169,7 +169,7 @@ class TestPrepare:
 
     @pytest.mark.usefixtures("root")
     def test_other_tasks_of_the_same_user_come_in_only_when_it_is_complete(self, open_folder: Path) -> None:
-        """They could put links in the place of what root writes, or configure the git that root runs there."""
+        """Other tasks could put links where root writes a file, or configure the git that root runs in the tree."""
         workspaces = Workspaces(open_folder / "home")
 
         def comes_in(workspace: Workspace) -> bool:
